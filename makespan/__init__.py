@@ -1,0 +1,1 @@
+"""Makespan: replay, what-if, prediction and optimisation of machine-learning systems' performance."""
