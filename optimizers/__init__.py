@@ -1,0 +1,1 @@
+"""What to change: passes over a graph, and the search over them."""

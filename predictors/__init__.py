@@ -1,0 +1,1 @@
+"""How long an op takes: cost models, measured, analytic and learned."""

@@ -1,0 +1,1 @@
+"""What really happens: capture of torch jobs, and execution of plans by torch."""

@@ -1,0 +1,1 @@
+"""What would happen: traces in, dataflow graph, replay, analyses, clusters, training at any scale."""
