@@ -1,0 +1,29 @@
+"""Settings that every test shares."""
+
+import os
+from functools import cache
+
+# Before dgl and matplotlib are imported: dgl otherwise writes a file into the home folder, and a
+# figure must not ask for a screen.
+os.environ.setdefault("DGLBACKEND", "pytorch")
+os.environ.setdefault("MPLBACKEND", "agg")
+
+import pytest
+from hypothesis import settings
+
+# The first call of a numba kernel compiles it, so single examples have no deadline; derandomize, so
+# that a red run is red again.
+settings.register_profile("makespan", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("makespan")
+
+
+@cache
+def _cuda_is_there() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") and not _cuda_is_there():
+        pytest.skip("needs a CUDA device")
