@@ -6,6 +6,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -162,6 +163,14 @@ def test_editable_install_sees_a_new_module(built: Built, tmp_path: Path) -> Non
         assert run(python, "-c", code).stdout.strip() == "42"
     finally:
         new.unlink()
+
+
+def test_types_are_checked_behind_every_link() -> None:
+    """The type checker does not follow links by itself, so a missing entry would pass silently."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert set(settings["tool"]["basedpyright"]["include"]) == {"makespan"} | {
+        f"makespan/{e}" for e in ENGINES
+    }
 
 
 def ruff(code: str) -> subprocess.CompletedProcess[str]:
