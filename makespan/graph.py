@@ -49,8 +49,10 @@ class StreamKind(IntEnum):
 
 
 class Relation(IntEnum):
-    """Which instant of the predecessor binds which instant of the op, after the lag: bit 0 set where the
-    predecessor's start counts, bit 1 set where the op's end is bound."""
+    """Which instant of the predecessor binds which instant of the op, after the lag.
+
+    Bit 0 is set where the predecessor's start counts, bit 1 where the op's end is bound.
+    """
 
     FINISH_START = 0
     START_START = 1
@@ -72,6 +74,7 @@ class EdgeKind(IntEnum):
     EVENT = 8  # device stream -> device stream
     COLLECTIVE = 9  # last arrival -> transfer
     ORIGIN = 10  # time zero -> work whose cause was not recorded
+    ROOM = 11  # kernel that filled the device -> work of another stream that found no room beside it
 
 
 class Evidence(IntEnum):
@@ -222,7 +225,7 @@ class Graph:
             _expect_column(name, getattr(self, name), dtype, self.edge_count)
         for name, column in self.attrs.items():
             if len(column) != count:
-                raise GraphError(f"attribute {name} has {len(column)} values, expected one for each of {count} ops")
+                raise GraphError(f"attribute {name} has {len(column)} values, expected {count}, one for each op")
         pointer = self.pred_ptr
         whole = len(pointer) == count + 1 and pointer[0] == 0 and pointer[-1] == self.edge_count
         if not whole or np.any(np.diff(pointer) < 0):
@@ -297,7 +300,7 @@ class Edges:
     ) -> Edges:
         """Edges from arrays or scalars, broadcast to one length."""
         columns = np.broadcast_arrays(*map(np.atleast_1d, (source, target, lag_ns, relation, kind, evidence)))
-        dtypes = (np.int32, np.int32, np.int64, np.uint8, np.uint8, np.uint8)
+        dtypes: tuple[Any, ...] = (np.int32, np.int32, np.int64, np.uint8, np.uint8, np.uint8)
         return Edges(*(column.astype(dtype) for column, dtype in zip(columns, dtypes, strict=True)))
 
     @staticmethod
@@ -342,7 +345,9 @@ def assemble(
         "kind": kind, "stream": stream, "duration_ns": duration_ns, "size_bytes": size_bytes, "name": name,
         "priority": priority, "step": step, "group": group,
     }  # fmt: skip
-    columns = {key: np.broadcast_to(np.asarray(value, _OP_COLUMNS[key]), (count,)) for key, value in given.items()}
+    columns: dict[str, NDArray[Any]] = {
+        key: np.broadcast_to(np.asarray(value, _OP_COLUMNS[key]), (count,)) for key, value in given.items()
+    }
     key_ns = np.arange(count, dtype=np.int64) if order_ns is None else np.asarray(order_ns, np.int64)
     for label, end in (("source", edges.source), ("target", edges.target)):
         outside = np.flatnonzero((end < 0) | (end >= count))
@@ -385,6 +390,4 @@ def assemble(
 
 def _expect_column(name: str, column: NDArray[Any], dtype: Any, length: int) -> None:
     if column.dtype != dtype or column.shape != (length,):
-        raise GraphError(
-            f"column {name} is {column.dtype}{list(column.shape)}, expected {np.dtype(dtype)}[{length}]"
-        )
+        raise GraphError(f"column {name} is {column.dtype}{list(column.shape)}, expected {np.dtype(dtype)}[{length}]")

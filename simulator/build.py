@@ -1,0 +1,125 @@
+"""Build: a trace of one or many ranks becomes the global dataflow graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from makespan.errors import TraceError
+from makespan.graph import NONE, Edges, Graph, OpKind, Step, Stream, StreamKind, assemble
+from makespan.simulator.builder.dependency_graph import build_dependency_graph
+from makespan.simulator.builder.rank_graph import RankGraph, build_rank_graph, mark_whole_trace
+from makespan.trace import NameTable, RankTrace, Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A graph and what was found while it was built: reason -> count, over all ranks."""
+
+    graph: Graph
+    notes: dict[str, int]
+
+
+def build(trace: Trace) -> Built:
+    """The dataflow graph of all ranks in `trace`.
+
+    Op 0 is the origin at time zero; work whose cause was not recorded hangs on it. Attributes: `event` (n,)
+    int32 row in the rank's event table, `outer` (n,) int32 name of the outermost event around a host op, and
+    `measured_start_ns` (n,) int64 from the origin; -1 where there is none. Ranks on a common clock keep their
+    offsets; otherwise each starts at time zero. Raises TraceError where nothing in the trace has a duration.
+    """
+    timed = [part for part in trace if part.timed and len(part.events)]
+    if not timed:
+        told = ", ".join(part.source for part in trace) or "the trace"
+        raise TraceError(
+            f"{told}: no event has a time, so there is nothing to replay; give the timed trace of the same run as well"
+        )
+    origins, aligned = _origins(timed)
+    parts = [_build_rank(part, origin) for part, origin in zip(timed, origins, strict=True)]
+    notes: dict[str, int] = {}
+    for found in parts:
+        for reason, count in found.notes.items():
+            notes[reason] = notes.get(reason, 0) + count
+    if not aligned:
+        notes["ranks on clocks of their own, each starts at time zero"] = len(timed)
+    return Built(_join(parts, timed, origins), notes)
+
+
+def _build_rank(part: RankTrace, origin_ns: int) -> RankGraph:
+    stated = len(part.dependency_source) > 0
+    graph = build_dependency_graph(part) if stated else build_rank_graph(part, origin_ns)
+    return graph if graph.steps else mark_whole_trace(graph, part.rank, origin_ns)
+
+
+def _origins(parts: list[RankTrace]) -> tuple[list[int], bool]:
+    """Time zero on each rank's own clock, and whether all ranks share a clock."""
+    first = [int(part.events.start_ns.min()) for part in parts]
+    spans = [
+        (start + part.clock_base_ns, int(part.events.end_ns.max()) + part.clock_base_ns)
+        for part, start in zip(parts, first, strict=True)
+    ]
+    zero = min(start for start, _ in spans)
+    overlap = max(start for start, _ in spans) < min(end for _, end in spans)
+    if len({part.clock for part in parts}) == 1 and overlap:
+        return [zero - part.clock_base_ns for part in parts], True
+    return first, len(parts) == 1
+
+
+def _join(parts: list[RankGraph], ranks: list[RankTrace], origins: list[int]) -> Graph:
+    names, step_names = NameTable(["trace start"]), NameTable()
+    streams = [Stream(ranks[0].rank, "trace", StreamKind.HOST)]
+    columns: list[dict[str, NDArray[Any]]] = [
+        {
+            "kind": np.array([OpKind.ORIGIN]), "stream": np.zeros(1, np.int64), "duration_ns": np.zeros(1, np.int64),
+            "size_bytes": np.zeros(1, np.int64), "name": np.zeros(1, np.int64), "step": np.full(1, NONE),
+            "event": np.full(1, NONE), "outer": np.full(1, NONE), "start_ns": np.zeros(1, np.int64),
+        }
+    ]  # fmt: skip
+    edges: list[Edges] = []
+    steps: list[Step] = []
+    offset = 1
+    for part, rank, origin_ns in zip(parts, ranks, origins, strict=True):
+        code = np.array([names.code(name) for name in part.names], np.int64)
+        step_code = np.array([step_names.code(name) for name in part.step_names], np.int64)
+        outer = code[rank.events.name[part.outer]] if len(rank.events) else part.outer
+        columns.append(
+            {
+                "kind": part.kind, "stream": part.stream + len(streams), "duration_ns": part.duration_ns,
+                "size_bytes": part.size_bytes, "name": code[part.name],
+                "step": np.where(part.step >= 0, step_code[part.step], NONE), "event": part.event,
+                "outer": np.where(part.outer >= 0, outer, NONE), "start_ns": part.start_ns - origin_ns,
+            }
+        )  # fmt: skip
+        streams.extend(part.streams)
+        # A source of -1 is the trace's origin, op 0.
+        source = np.where(part.edges.source >= 0, part.edges.source + offset, 0).astype(np.int32)
+        edges.append(replace(part.edges, source=source, target=part.edges.target + np.int32(offset)))
+        steps.extend(
+            replace(
+                step,
+                begin_op=step.begin_op + offset if step.begin_op >= 0 else 0,
+                end_op=step.end_op + offset,
+                measured_start_ns=step.measured_start_ns - origin_ns,
+                measured_end_ns=step.measured_end_ns - origin_ns,
+            )
+            for step in part.steps
+        )
+        offset += len(part.kind)
+    joined: dict[str, Any] = {key: np.concatenate([part[key] for part in columns]) for key in columns[0]}
+    start_ns = joined.pop("start_ns")
+    attrs = {key: joined.pop(key).astype(np.int32) for key in ("event", "outer")}
+    graph, _ = assemble(
+        **joined,
+        streams=streams,
+        names=names.names(),
+        edges=Edges.concatenate(edges),
+        order_ns=start_ns,
+        step_names=step_names.names(),
+        steps=steps,
+        attrs={**attrs, "measured_start_ns": start_ns},
+        origin_ns=origins[0] + ranks[0].clock_base_ns,
+    )
+    return graph

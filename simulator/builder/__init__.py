@@ -1,0 +1,1 @@
+"""Builder: from what each rank recorded to the dependencies that explain it."""
