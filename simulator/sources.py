@@ -1,13 +1,27 @@
-"""Sources: a trace's files behind one face, whether plain, compressed, inside an archive or a directory."""
+"""Sources: a trace's content behind one face, whether plain or compressed, and how to read it in bounded memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import bz2
+import lzma
+import shutil
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, Protocol
+
+from makespan.errors import TraceError
+from makespan.trace import Diagnostics
 
 HEAD_BYTES: Final = 1 << 16
+PIECE_BYTES: Final = 1 << 23
+WHOLE_BYTES: Final = 1 << 31
+"""What `read_whole` takes into memory at most."""
+STREAM_BYTES: Final = 1 << 37
+"""What a source may unpack to; a small file that unpacks to more is taken for a trap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,3 +37,83 @@ class Source:
     head: bytes
     open: Callable[[], BinaryIO]
     path: Path | None = None
+
+
+def report(diagnostics: Diagnostics, strict: bool, reason: str, place: str, count: int = 1) -> None:
+    """Count damage that was repaired or set aside, or raise TraceError where reading is strict.
+
+    Facts that are no damage (a rank taken from a file name) go to `diagnostics.add`, which never raises.
+    """
+    if count == 0:
+        return
+    if strict:
+        raise TraceError(f"{place}: {reason} ({count} time(s)); read it without strict to recover the rest")
+    diagnostics.add(reason, place, count)
+
+
+def read_pieces(
+    source: Source, diagnostics: Diagnostics, strict: bool, size: int = PIECE_BYTES
+) -> Iterator[bytes]:
+    """The whole content in pieces of at most `size` bytes; a stream that breaks off is reported and ends there.
+
+    Raises TraceError where the content unpacks to more than STREAM_BYTES.
+    """
+    total = 0
+    with source.open() as stream:
+        while True:
+            try:
+                piece = stream.read(size)
+            except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+                report(diagnostics, strict, "compressed data broken off", f"{source.name}: {error}")
+                return
+            if not piece:
+                return
+            total += len(piece)
+            if total > STREAM_BYTES:
+                raise TraceError(
+                    f"{source.name}: unpacks to more than {STREAM_BYTES >> 30} GiB, no trace is that large"
+                )
+            yield piece
+
+
+def read_whole(source: Source, diagnostics: Diagnostics, strict: bool, limit: int = WHOLE_BYTES) -> bytes:
+    """The whole content at once, for formats that can't be streamed; raises TraceError beyond `limit` bytes."""
+    pieces: list[bytes] = []
+    total = 0
+    for piece in read_pieces(source, diagnostics, strict):
+        total += len(piece)
+        if total > limit:
+            raise TraceError(f"{source.name}: larger than {limit >> 20} MiB, the most that is read at once")
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+@contextmanager
+def as_path(source: Source) -> Iterator[Path]:
+    """A real file with the content: the source's own, or a temporary copy that is removed afterwards."""
+    if source.path is not None:
+        yield source.path
+        return
+    with tempfile.NamedTemporaryFile(prefix="makespan-", suffix=".trace") as copy:
+        with source.open() as stream:
+            shutil.copyfileobj(_Limited(stream, STREAM_BYTES, source.name), copy, PIECE_BYTES)
+        copy.flush()
+        yield Path(copy.name)
+
+
+class _Readable(Protocol):
+    def read(self, size: int = -1, /) -> bytes: ...
+
+
+class _Limited:
+    """A stream that refuses to give more than `limit` bytes."""
+
+    def __init__(self, stream: BinaryIO, limit: int, name: str) -> None:
+        self._stream, self._left, self._limit, self._name = stream, limit, limit, name
+
+    def read(self, size: int = -1, /) -> bytes:
+        piece = self._stream.read(size)
+        self._left -= len(piece)
+        if self._left < 0:
+            raise TraceError(f"{self._name}: unpacks to more than {self._limit >> 30} GiB")
+        return piece
