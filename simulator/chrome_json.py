@@ -22,8 +22,8 @@ class ChromeEvent(msgspec.Struct, gc=False):
     ph: Any = ""
     name: Any = ""
     cat: Any = ""
-    ts: msgspec.Raw | None = None
-    dur: msgspec.Raw | None = None
+    ts: msgspec.Raw = msgspec.Raw(b"")
+    dur: msgspec.Raw = msgspec.Raw(b"")
     pid: Any = ""
     tid: Any = ""
     id: Any = None
@@ -41,10 +41,8 @@ class ChromeEvent(msgspec.Struct, gc=False):
         return nanoseconds(self.dur)
 
 
-def nanoseconds(text: msgspec.Raw | None) -> int | None:
+def nanoseconds(text: msgspec.Raw) -> int | None:
     """Exact nanoseconds of a number of microseconds as the file spells it (a number, or a number in quotes)."""
-    if text is None:
-        return None
     try:
         value = Decimal(bytes(text).decode().strip('" ')) * 1000
     except (ArithmeticError, ValueError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bz2
 import lzma
 import shutil
 import tempfile
@@ -51,9 +50,7 @@ def report(diagnostics: Diagnostics, strict: bool, reason: str, place: str, coun
     diagnostics.add(reason, place, count)
 
 
-def read_pieces(
-    source: Source, diagnostics: Diagnostics, strict: bool, size: int = PIECE_BYTES
-) -> Iterator[bytes]:
+def read_pieces(source: Source, diagnostics: Diagnostics, strict: bool, size: int = PIECE_BYTES) -> Iterator[bytes]:
     """The whole content in pieces of at most `size` bytes; a stream that breaks off is reported and ends there.
 
     Raises TraceError where the content unpacks to more than STREAM_BYTES.
