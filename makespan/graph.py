@@ -132,7 +132,8 @@ class Graph:
     The predecessors of op i are `pred[pred_ptr[i]:pred_ptr[i + 1]]` (int32), with `lag_ns` (m,) int64 >= 0,
     `relation`, `edge_kind` and `evidence` (m,) uint8 beside them. `sync` (n,) uint8 or None: over which
     replicas an op waits. `attrs`: further (n,) columns (`measured_start_ns`, `event`, `flops`, ...).
-    `origin_ns` is time zero on the trace's clock.
+    `origin_ns` is time zero on the trace's clock. `notes`: what was found or assumed while the graph was built,
+    reason -> count.
     """
 
     kind: NDArray[np.uint8]
@@ -157,6 +158,7 @@ class Graph:
     sync: NDArray[np.uint8] | None = None
     attrs: Mapping[str, NDArray[Any]] = field(default_factory=dict[str, NDArray[Any]])
     origin_ns: int = 0
+    notes: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def __post_init__(self) -> None:
         for column in self.columns().values():
@@ -333,6 +335,7 @@ def assemble(
     sync: NDArray[np.uint8] | None = None,
     attrs: Mapping[str, NDArray[Any]] | None = None,
     origin_ns: int = 0,
+    notes: Mapping[str, int] | None = None,
 ) -> tuple[Graph, NDArray[np.int32]]:
     """Number ops topologically and build the graph; returns it with the new number of each given op, (n,) int32.
 
@@ -382,6 +385,7 @@ def assemble(
         sync=None if sync is None else sync[order],
         attrs={key: column[order] for key, column in (attrs or {}).items()},
         origin_ns=origin_ns,
+        notes=notes or {},
     )
     if not acyclic:
         graph.verify()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,15 +15,7 @@ from makespan.simulator.builder.rank_graph import RankGraph, build_rank_graph, m
 from makespan.trace import NameTable, RankTrace, Trace
 
 
-@dataclass(frozen=True, slots=True)
-class Built:
-    """A graph and what was found while it was built: reason -> count, over all ranks."""
-
-    graph: Graph
-    notes: dict[str, int]
-
-
-def build(trace: Trace) -> Built:
+def build(trace: Trace) -> Graph:
     """The dataflow graph of all ranks in `trace`.
 
     Op 0 is the origin at time zero; work whose cause was not recorded hangs on it. Attributes: `event` (n,)
@@ -45,7 +37,7 @@ def build(trace: Trace) -> Built:
             notes[reason] = notes.get(reason, 0) + count
     if not aligned:
         notes["ranks on clocks of their own, each starts at time zero"] = len(timed)
-    return Built(_join(parts, timed, origins), notes)
+    return _join(parts, timed, origins, notes)
 
 
 def _build_rank(part: RankTrace, origin_ns: int) -> RankGraph:
@@ -68,7 +60,7 @@ def _origins(parts: list[RankTrace]) -> tuple[list[int], bool]:
     return first, len(parts) == 1
 
 
-def _join(parts: list[RankGraph], ranks: list[RankTrace], origins: list[int]) -> Graph:
+def _join(parts: list[RankGraph], ranks: list[RankTrace], origins: list[int], notes: dict[str, int]) -> Graph:
     names, step_names = NameTable(["trace start"]), NameTable()
     streams = [Stream(ranks[0].rank, "trace", StreamKind.HOST)]
     columns: list[dict[str, NDArray[Any]]] = [
@@ -121,5 +113,6 @@ def _join(parts: list[RankGraph], ranks: list[RankTrace], origins: list[int]) ->
         steps=steps,
         attrs={**attrs, "measured_start_ns": start_ns},
         origin_ns=origins[0] + ranks[0].clock_base_ns,
+        notes=notes,
     )
     return graph

@@ -191,36 +191,24 @@ def _emit(
                 span += 1
         owner = opened[depth - 1] if depth > 0 else np.int32(-1)
         closing = np.int32(-1) if at_mark or not is_end[place] else event[place]
-        # An event that would leave no trace of itself, or a wait that lasted to its call's end, writes an empty segment.
-        must_write = False
         while True:
-            if here >= moment and not must_write:
-                while (
-                    span < len(idle_lane)
-                    and idle_lane[span] == current
-                    and idle_from[span] <= here
-                    and idle_until[span] <= here
-                ):
-                    if idle_caller[span] < 0:
-                        woken = True
-                    elif wait[idle_caller[span]] < 0:
-                        returning = idle_caller[span]
-                    span += 1
-                must_write = closing >= 0 and (first[closing] < 0 or returning == closing)
-                if not must_write:
-                    break
-            stop = max(moment, here)
-            if not must_write and span < len(idle_lane) and idle_lane[span] == current and idle_from[span] < moment:
-                if idle_from[span] <= here:
-                    here = max(here, min(moment, idle_until[span]))
-                    if idle_until[span] <= here:
-                        if idle_caller[span] < 0:
-                            woken = True
-                        elif wait[idle_caller[span]] < 0:
-                            returning = idle_caller[span]
-                        span += 1
-                    continue
-                stop = idle_from[span]
+            while span < len(idle_lane) and idle_lane[span] == current and idle_until[span] <= here:
+                if idle_caller[span] < 0:
+                    woken = True
+                elif wait[idle_caller[span]] < 0:
+                    returning = idle_caller[span]
+                span += 1
+            if here < moment:
+                stop = moment
+                if span < len(idle_lane) and idle_lane[span] == current and idle_from[span] < moment:
+                    if idle_from[span] <= here:
+                        here = min(moment, idle_until[span])
+                        continue
+                    stop = idle_from[span]
+            elif closing >= 0 and (first[closing] < 0 or returning == closing):
+                stop = here  # an event that would leave no trace, or a wait to the call's very end
+            else:
+                break
             out_lane[made], out_start[made], out_duration[made] = current, here, stop - here
             out_owner[made] = owner
             out_outer[made] = opened[outer_depth] if outer_depth >= 0 else owner
@@ -234,7 +222,7 @@ def _emit(
             for which in range(told_boundary, boundary):
                 if not boundary_is_end[which]:
                     at_boundary[which] = made
-            begun_count, told_boundary, woken, must_write = 0, boundary, False, False
+            begun_count, told_boundary, woken = 0, boundary, False
             here = stop
             made += 1
         if at_mark:
