@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from makespan.graph import NONE, EdgeKind, Edges, Evidence, OpKind, Step, Stream, StreamKind
+from makespan.graph import NONE, EdgeKind, Edges, Evidence, OpKind, Relation, Step, Stream, StreamKind
 from makespan.simulator.builder.device_order import DeviceOrder, order_device_work
 from makespan.simulator.builder.host_order import Boundaries, HostSegments, IdleSpans, cut_segments
 from makespan.simulator.builder.waits import (
@@ -24,6 +24,8 @@ WHOLE_TRACE: Final = "whole trace"
 """Name of the only step of a rank in which no step was marked."""
 ISSUE_NS: Final = 3_000
 """What a waiting call does before it waits: about the length of one that finds nothing to wait for."""
+ENQUEUE_JITTER_NS: Final = 100_000
+"""A worker thread comes to a collective about this much earlier or later than usual."""
 
 _HOST_WORK: Final = (
     EventKind.CPU_OP, EventKind.RUNTIME, EventKind.PYTHON, EventKind.WAIT, EventKind.COLLECTIVE, EventKind.SEND,
@@ -250,10 +252,27 @@ def _thread_edges(segments: HostSegments, woken: NDArray[np.int32], origin_ns: i
 
 
 def _handoff_edges(events: EventTable, segments: HostSegments, handoffs: Handoffs) -> Edges:
-    source = segments.last_segment[handoffs.source]
-    target = segments.first_segment[handoffs.woken]
-    lag = events.start_ns[handoffs.woken] - events.end_ns[handoffs.source]
-    return Edges.of(source, target, np.maximum(lag, 0), kind=EdgeKind.HANDOFF, evidence=Evidence.INFERRED)
+    woken, source = handoffs.woken, handoffs.source
+    by_end = ~handoffs.enqueued
+    lag = events.start_ns[woken] - events.end_ns[source]
+    woke = Edges.of(
+        segments.last_segment[source[by_end]],
+        segments.first_segment[woken[by_end]],
+        np.maximum(lag[by_end], 0),
+        kind=EdgeKind.HANDOFF,
+        evidence=Evidence.INFERRED,
+    )
+    source, woken = source[handoffs.enqueued], woken[handoffs.enqueued]
+    delay = events.start_ns[woken] - events.start_ns[source]
+    usual = int(np.median(delay)) if len(delay) else 0
+    calls, spans = segments.first_segment[source], segments.first_segment[woken]
+    late = delay > 2 * usual + ENQUEUE_JITTER_NS
+    started = Edges.of(
+        calls, spans, np.where(late, usual, delay), Relation.START_START, EdgeKind.LAUNCH, Evidence.INFERRED
+    )
+    # A worker that came to its work later than usual was held up by something the trace doesn't show.
+    held_up = Edges.of(calls[late], spans[late], delay[late], Relation.START_START, EdgeKind.LAUNCH, Evidence.RESIDUAL)
+    return Edges.concatenate([woke, started, held_up])
 
 
 def _wait_edges(events: EventTable, segments: HostSegments, waits: HostWaits, work_op: NDArray[np.int32]) -> Edges:

@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from makespan.simulator.builder.enqueued import find_enqueuing_calls
 from makespan.trace import NONE, EventKind, EventTable
 
 CLOCK_SLACK_NS: Final = 2_000
@@ -48,13 +49,16 @@ class HostWaits:
 
 @dataclass(frozen=True, slots=True)
 class Handoffs:
-    """Threads woken by others, k rows: event `woken` began after its thread had been idle since `idle_from_ns`,
-    `source` is the event of another thread whose end woke it. All (k,), by lane and time.
+    """Threads set to work by others, k rows, by lane and time.
+
+    Event `woken` (k,) began after its thread had been idle since `idle_from_ns` (k,). It was woken by the end of
+    event `source` (k,) of another thread, or, where `enqueued` (k,) is set, put there by the call `source`.
     """
 
     woken: NDArray[np.int32]
     source: NDArray[np.int32]
     idle_from_ns: NDArray[np.int64]
+    enqueued: NDArray[np.bool_]
 
 
 def find_launches(events: EventTable, host: NDArray[np.int32], device: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -136,7 +140,7 @@ def find_host_waits(
 
 
 def find_handoffs(events: EventTable, host: NDArray[np.int32]) -> Handoffs:
-    """Threads that began to work right after another thread of their process had ended an op."""
+    """Threads that began to work right after another of their process had ended an op, or on its call."""
     working = (EventKind.CPU_OP, EventKind.RUNTIME, EventKind.COLLECTIVE, EventKind.SEND, EventKind.RECV)
     rows = host[np.isin(events.kind[host], working)]
     rows = rows[np.lexsort((-events.end_ns[rows], events.start_ns[rows], events.lane[rows]))]
@@ -150,11 +154,14 @@ def find_handoffs(events: EventTable, host: NDArray[np.int32]) -> Handoffs:
         events.start_ns[outermost], events.end_ns[outermost], events.lane[outermost], bounds, process,
         HANDOFF_GAP_NS, HANDOFF_REACH_NS,
     )  # fmt: skip
-    chosen = np.flatnonzero(source >= 0)
+    enqueuing = find_enqueuing_calls(events, host)[outermost]
+    chosen = np.flatnonzero((source >= 0) | (enqueuing >= 0))
     before = np.maximum(chosen - 1, 0)
     same_lane = (events.lane[outermost[before]] == events.lane[outermost[chosen]]) & (chosen > 0)
     idle_from = np.where(same_lane, events.end_ns[outermost[before]], np.iinfo(np.int64).min)
-    return Handoffs(outermost[chosen], outermost[source[chosen]], idle_from)
+    enqueued = enqueuing[chosen] >= 0
+    woken_by = np.where(enqueued, enqueuing[chosen], outermost[source[chosen]])
+    return Handoffs(outermost[chosen], woken_by.astype(np.int32), idle_from, enqueued)
 
 
 def _awaited_stream(events: EventTable, syncs: NDArray[np.int32]) -> NDArray[np.int64]:

@@ -233,6 +233,24 @@ def test_a_thread_woken_by_another_hangs_on_its_last_op() -> None:
     assert sweep(graph, twice)[1].max() == 570_000
 
 
+def test_a_collective_on_a_worker_thread_hangs_on_the_call_that_enqueued_it() -> None:
+    rows = [
+        Row(EventKind.COLLECTIVE, "gloo:all_reduce", "worker", 1, 5),  # enqueued before the recording
+        Row(CPU, "backward", "main", 10, 100),
+        Row(CPU, "c10d::allreduce_", "main", 20, 30),
+        Row(EventKind.COLLECTIVE, "gloo:all_reduce", "worker", 40, 60),
+        Row(CPU, "c10d::allreduce_", "main", 80, 10),
+        Row(EventKind.COLLECTIVE, "gloo:all_reduce", "worker 2", 100, 70),
+        Row(CPU, "copy back", "main", 175, 10),
+    ]
+    graph = built(rows)
+    assert edges(graph, EdgeKind.LAUNCH) == [
+        ("c10d::allreduce_", "gloo:all_reduce", "START_START", 20, "INFERRED"),
+        ("c10d::allreduce_", "gloo:all_reduce", "START_START", 20, "INFERRED"),
+    ]
+    assert edges(graph, EdgeKind.HANDOFF)[-1] == ("gloo:all_reduce", "copy back", "FINISH_START", 5, "INFERRED")
+
+
 def test_threads_of_other_processes_wake_nobody() -> None:
     trace = trace_of([Row(CPU, "loader", "worker", 0, 100), Row(CPU, "forward", "main", 110, 20)])
     events = trace.ranks[0].events
