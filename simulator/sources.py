@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import lzma
-import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol
+from typing import BinaryIO, Final
 
 from makespan.errors import TraceError
 from makespan.trace import Diagnostics
@@ -86,31 +85,13 @@ def read_whole(source: Source, diagnostics: Diagnostics, strict: bool, limit: in
 
 
 @contextmanager
-def as_path(source: Source) -> Iterator[Path]:
+def as_path(source: Source, diagnostics: Diagnostics, strict: bool) -> Generator[Path]:
     """A real file with the content: the source's own, or a temporary copy that is removed afterwards."""
     if source.path is not None:
         yield source.path
         return
     with tempfile.NamedTemporaryFile(prefix="makespan-", suffix=".trace") as copy:
-        with source.open() as stream:
-            shutil.copyfileobj(_Limited(stream, STREAM_BYTES, source.name), copy, PIECE_BYTES)
+        for piece in read_pieces(source, diagnostics, strict):
+            copy.write(piece)
         copy.flush()
         yield Path(copy.name)
-
-
-class _Readable(Protocol):
-    def read(self, size: int = -1, /) -> bytes: ...
-
-
-class _Limited:
-    """A stream that refuses to give more than `limit` bytes."""
-
-    def __init__(self, stream: BinaryIO, limit: int, name: str) -> None:
-        self._stream, self._left, self._limit, self._name = stream, limit, limit, name
-
-    def read(self, size: int = -1, /) -> bytes:
-        piece = self._stream.read(size)
-        self._left -= len(piece)
-        if self._left < 0:
-            raise TraceError(f"{self._name}: unpacks to more than {self._limit >> 30} GiB")
-        return piece

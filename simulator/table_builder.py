@@ -24,7 +24,7 @@ class TableBuilder:
     def __init__(self) -> None:
         self._names = NameTable()
         self._lanes: dict[Lane, int] = {}
-        self._rows: list[tuple[int, int, int, int, int, int, int]] = []
+        self._rows: list[list[int]] = []
         self._attrs: dict[str, tuple[list[int], list[int | float | str]]] = {}
         self._flows: list[tuple[int, int, int]] = []
 
@@ -56,7 +56,7 @@ class TableBuilder:
     ) -> int:
         """Append an event and return its row; `attrs` are those of `makespan.trace.ATTRS`, None is left out."""
         row = len(self._rows)
-        self._rows.append((start_ns, duration_ns, kind, self._names.code(name), lane, correlation, external_id))
+        self._rows.append([start_ns, duration_ns, kind, self._names.code(name), lane, correlation, external_id])
         for key, value in attrs.items():
             if value is not None:
                 self.set_attr(row, key, value)
@@ -72,8 +72,7 @@ class TableBuilder:
 
     def set_duration(self, row: int, duration_ns: int) -> None:
         """Set the duration of event `row`, for events whose end comes later in the file."""
-        start_ns, _, *rest = self._rows[row]
-        self._rows[row] = (start_ns, duration_ns, *rest)
+        self._rows[row][1] = duration_ns
 
     def flow(self, source_row: int, target_row: int, kind: str) -> None:
         """An arrow of `kind` from one event to another."""
