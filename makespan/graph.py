@@ -202,6 +202,10 @@ class Graph:
         """The name of `op`."""
         return self.names[self.name[op]]
 
+    def edges(self) -> Edges:
+        """All edges as parallel columns (m,), in the order of `pred`."""
+        return Edges(self.pred, self.edge_targets(), self.lag_ns, self.relation, self.edge_kind, self.evidence)
+
     def edge_targets(self) -> NDArray[np.int32]:
         """(m,) int32: the op that each edge leads to."""
         return np.repeat(np.arange(len(self), dtype=np.int32), np.diff(self.pred_ptr))
@@ -311,6 +315,10 @@ class Edges:
         if not parts:
             return Edges.of(np.empty(0), np.empty(0))
         return Edges(*(np.concatenate([getattr(part, item.name) for part in parts]) for item in fields(Edges)))
+
+    def take(self, chosen: NDArray[Any]) -> Edges:
+        """The edges that `chosen` names: numbers, or a (m,) bool mask."""
+        return Edges(*(getattr(self, item.name)[chosen] for item in fields(Edges)))
 
     def __len__(self) -> int:
         return len(self.source)

@@ -16,7 +16,14 @@ _PREFIX: Final = {
     "": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "p": 10**15,
     "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40,
 }  # fmt: skip
-_TIME: Final = {"ns": 1, "us": NS_PER_US, "µs": NS_PER_US, "ms": NS_PER_MS, "s": NS_PER_S, "min": 60 * NS_PER_S}
+_TIME: Final = {
+    "ns": 1,
+    "us": NS_PER_US,
+    "µs": NS_PER_US,
+    "ms": NS_PER_MS,
+    "s": NS_PER_S,
+    "min": 60 * NS_PER_S,
+}
 
 
 def parse_bytes(text: str) -> int:
@@ -47,6 +54,18 @@ def parse_rate(text: str) -> float:
     if rate <= 0:
         raise MakespanError(f"rate {text!r}: expected more than zero")
     return rate
+
+
+def parse_quantity(text: str, unit: str) -> float:
+    """The number in `text`, which is in `unit` with a decimal prefix: a clock rate, operations per second.
+
+    >>> parse_quantity("1410 MHz", "Hz"), parse_quantity("312TFLOP/s", "FLOP/s")
+    (1410000000.0, 312000000000000.0)
+    """
+    match = re.fullmatch(_NUMBER + r"([kmgtp]?)" + re.escape(unit), text.strip(), re.IGNORECASE)
+    if match is None:
+        raise MakespanError(f"quantity {text!r}: expected a number and {unit}, such as 1.5G{unit}")
+    return float(match[1]) * _PREFIX[match[2].lower()]
 
 
 def parse_duration(text: str) -> int:
