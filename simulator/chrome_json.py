@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import GenericAlias
 from typing import Any, Final, Generic, TypeVar
@@ -71,6 +72,18 @@ class Chunk(Generic[EventT]):
     events: list[EventT]
     text: bytes
     first: int
+
+
+@contextmanager
+def collector_paused() -> Generator[None]:
+    """Without garbage collection: decoded events hold no cycles, and looking for some costs more than decoding."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class EventStream(Generic[EventT]):
@@ -215,16 +228,10 @@ class EventStream(Generic[EventT]):
                 self._more()
 
     def _decode(self, text: bytes) -> list[EventT] | None:
-        # Nothing that is decoded here can be part of a cycle, so the collector would only cost time.
-        collecting = gc.isenabled()
-        gc.disable()
         try:
             return self._decode_many(text)
         except (msgspec.DecodeError, RecursionError):
             return None
-        finally:
-            if collecting:
-                gc.enable()
 
     def _last_boundary(self) -> tuple[int, int] | None:
         """The end of the last event that another one follows in the buffer, and where that one starts."""

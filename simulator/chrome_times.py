@@ -15,7 +15,7 @@ from makespan.units import NS_PER_S
 MISSING: Final = -(1 << 62)
 """In a column of times: the event has none."""
 FAR_NS: Final = (1 << 62) - 1
-"""What times beyond 146 years are clipped to; such an event never survives `far_from_bulk`."""
+"""What times beyond 146 years are clipped to; such an event is always beyond `bulk_reach`."""
 
 _EXACT_US: Final = float(1 << 43)
 """Below this many microseconds (101 days) a double names the nanosecond; above, the number's text must be read."""
@@ -78,13 +78,13 @@ def _from_floats(column: NDArray[np.float64], numbers: Sequence[Any]) -> NDArray
     return np.where(there, whole.astype(np.int64) * 1000 + fraction_ns, MISSING)
 
 
-def far_from_bulk(start_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """(n,) which events lie absurdly far from the rest: an hour and a thousand times the bulk's width away from it.
+def bulk_reach(start_ns: NDArray[np.int64]) -> tuple[int, int]:
+    """The earliest and latest believable time: an hour and a thousand times the bulk's width away from it.
 
-    The bulk is the middle half of all stamps, so up to a quarter of them may be wrong on either side.
+    The bulk is the middle half of the stamps (n,), so up to a quarter of them may be wrong on either side.
     """
     if not len(start_ns):
-        return np.zeros(0, np.bool_)
+        return -FAR_NS, FAR_NS
     low, high = np.quantile(start_ns, (0.25, 0.75), method="nearest")
-    reach = min(FAR_NS, (int(high) - int(low)) * 1000 + 3600 * NS_PER_S)
-    return (start_ns < max(-FAR_NS, int(low) - reach)) | (start_ns > min(FAR_NS - 1, int(high) + reach))
+    reach = (int(high) - int(low)) * 1000 + 3600 * NS_PER_S
+    return max(1 - FAR_NS, int(low) - reach), min(FAR_NS - 1, int(high) + reach)
