@@ -48,8 +48,9 @@ def bridge(
     """Take the `removed` (n,) ops out of the graph.
 
     `stream_order` leads from each op to the next on its stream; `position` (n,) is a topological numbering for
-    both kinds of edges. Removed ops that are `lasting` (n,) stay as marks in any case, and so do those whose
-    removal would make more than `limit` edges beyond those they have.
+    both kinds of edges. Removed ops stay as marks where they are `lasting` (n,), where their removal would make
+    more than `limit` edges beyond those they have, and where nothing comes before them but a lag counts from
+    them, which would otherwise be lost.
     """
     touching = removed[edges.source] | removed[edges.target]
     implied = removed[stream_order.source] | removed[stream_order.target]
@@ -171,7 +172,14 @@ def _bridge(  # pragma: no cover - compiled
                 count += 1
         found = found[:count]
         kept = _longest(found)
+        starts_bound = False
+        for number in kept:
+            starts_bound |= found[number, _RELATION] & 2 == 0
         stays = lasting[op] or len(kept) * outs > ins + outs + limit
+        for place in range(out_ptr[op], out_ptr[op + 1]):
+            leaving = edges[out_edge[place]]
+            bound = starts_bound if leaving[_RELATION] & 1 else len(kept) > 0
+            stays |= leaving[_LAG] > 0 and not bound
         if stays:
             marks[op] = True
             for number in kept:

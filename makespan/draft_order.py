@@ -49,7 +49,9 @@ class DraftOrder:
 
     def positions(self, total: int) -> NDArray[np.int64]:
         """(total,) int64: the place of every op in the order."""
-        roots = np.setdiff1d(np.arange(total), np.fromiter(self._anchor, np.int64, len(self._anchor)))
+        is_root = np.ones(total, np.bool_)
+        is_root[list(self._anchor)] = False
+        roots = np.flatnonzero(is_root)
         pieces: list[NDArray[np.int64]] = []
         done = 0
         for root in sorted((self._before.keys() | self._after.keys()) - self._anchor.keys()):

@@ -13,7 +13,7 @@ from makespan.errors import GraphError
 from makespan.graph import NONE, EdgeKind, Edges, Evidence, Graph, OpKind, Relation, Stream
 from makespan.protocols import Rewrite
 from makespan.provenance import Provenance
-from makespan.rebuild import OP_COLUMNS, Draft, rebuild
+from makespan.rebuild import DRAFTED, Draft, rebuild
 
 _SETTABLE: Final = ("kind", "size_bytes", "priority", "step", "group", "name")
 
@@ -159,9 +159,9 @@ class GraphEdit:
     def remove_ops(self, ops: ArrayLike) -> None:
         """Take `ops` out: they cost no time any more, and what waited for them waits for what they waited for.
 
-        Exactly how is told in `makespan.bridging`. An op that begins or ends a step, or whose removal would
-        make many more edges than it had, stays in its place on its stream as a zero-time MARK; the new graph's
-        notes count those.
+        Exactly how is told in `makespan.bridging`. A few stay in their place on their stream as zero-time
+        MARKs, counted in the notes of the new graph: ops that begin or end a step, that nothing precedes though
+        a lag counts from them, or whose removal would make many more edges than they had.
         """
         chosen = self._ops(ops)
         self._expect_present(chosen)
@@ -174,7 +174,7 @@ class GraphEdit:
         """Put `ops` on another stream, or elsewhere in the recorded order, or both.
 
         The order of a stream is that of op numbers: without `after` or `before` the ops keep their place in
-        it, with one of them they come right beside that op, keeping the order among themselves.
+        it, with one of them they come right beside that op, in the order given.
         """
         chosen = self._ops(ops)
         if stream is not None:
@@ -204,7 +204,7 @@ class GraphEdit:
         it stands where the last of `ops` stood, on that stream, with the sum of their bytes, the most urgent
         priority, and the step and group that they share (else none).
         """
-        chosen = self._ops(ops)
+        chosen = np.unique(self._ops(ops))
         if not len(chosen):
             raise GraphError("no ops to replace: expected at least one")
         self._expect_present(chosen)
@@ -238,7 +238,7 @@ class GraphEdit:
         return rebuild(
             Draft(
                 graph=changed,
-                columns={key: self._with_rows(key) for key in OP_COLUMNS},
+                columns={key: self._with_rows(key) for key in DRAFTED},
                 attrs={key: self._attr_with_rows(key) for key in graph.attrs},
                 streams=tuple(self._streams),
                 edges=Edges.concatenate([changed.edges().take(~self._edge_gone), *self._edges]),
@@ -298,15 +298,16 @@ class GraphEdit:
 
 
 def _numbers(given: ArrayLike, count: int, label: str) -> NDArray[np.int64]:
-    """`given` numbers or (count,) bool mask as numbers, checked, ascending and each once."""
+    """`given` numbers or (count,) bool mask as numbers in the same order, checked."""
     array = np.atleast_1d(np.asarray(given))
     if array.dtype == np.bool_ and len(array) == count:
         return np.flatnonzero(array)
     if array.size and array.dtype.kind not in "iu":
         raise GraphError(f"{label}s are named by numbers or by a mask of length {count}, not by {array.dtype}")
-    numbers = np.unique(array.astype(np.int64))
-    if len(numbers) and not (numbers[0] >= 0 and numbers[-1] < count):
-        raise GraphError(f"{label} {numbers[0] if numbers[0] < 0 else numbers[-1]} is outside the {count} of the graph")
+    numbers = array.astype(np.int64).reshape(-1)
+    outside = numbers[(numbers < 0) | (numbers >= count)]
+    if len(outside):
+        raise GraphError(f"{label} {outside[0]} is outside the {count} of the graph")
     return numbers
 
 

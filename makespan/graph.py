@@ -112,11 +112,11 @@ class Step:
         return NONE if self.measured_end_ns == NONE else self.measured_end_ns - self.measured_start_ns
 
 
-_OP_COLUMNS: Final = {
+OP_COLUMNS: Final = {
     "kind": np.uint8, "rank": np.int32, "stream": np.int32, "duration_ns": np.int64, "size_bytes": np.int64,
     "name": np.int32, "priority": np.int32, "step": np.int32, "group": np.int32,
 }  # fmt: skip
-_EDGE_COLUMNS: Final = {
+EDGE_COLUMNS: Final = {
     "pred": np.int32, "lag_ns": np.int64, "relation": np.uint8, "edge_kind": np.uint8, "evidence": np.uint8,
 }  # fmt: skip
 
@@ -225,9 +225,9 @@ class Graph:
     def verify(self) -> None:
         """Raise GraphError naming the first broken invariant and its ops."""
         count = len(self)
-        for name, dtype in _OP_COLUMNS.items():
+        for name, dtype in OP_COLUMNS.items():
             _expect_column(name, getattr(self, name), dtype, count)
-        for name, dtype in _EDGE_COLUMNS.items():
+        for name, dtype in EDGE_COLUMNS.items():
             _expect_column(name, getattr(self, name), dtype, self.edge_count)
         for name, column in self.attrs.items():
             if len(column) != count:
@@ -357,7 +357,7 @@ def assemble(
         "priority": priority, "step": step, "group": group,
     }  # fmt: skip
     columns: dict[str, NDArray[Any]] = {
-        key: np.broadcast_to(np.asarray(value, _OP_COLUMNS[key]), (count,)) for key, value in given.items()
+        key: np.broadcast_to(np.asarray(value, OP_COLUMNS[key]), (count,)) for key, value in given.items()
     }
     key_ns = np.arange(count, dtype=np.int64) if order_ns is None else np.asarray(order_ns, np.int64)
     for label, end in (("source", edges.source), ("target", edges.target)):

@@ -41,8 +41,9 @@ class Provenance:
         newer, older = np.asarray(new, np.int64), np.asarray(old, np.int64)
         for label, ops, count in (("new", newer, new_count), ("old", older, old_count)):
             if np.any((ops < 0) | (ops >= count)):
-                raise GraphError(f"provenance names a {label} op outside the {count} there are")
-        pairs = np.unique(newer * max(old_count, 1) + older)
+                raise GraphError(f"provenance: {label} op outside the {count} there are")
+        pairs = np.sort(newer * max(old_count, 1) + older)
+        pairs = pairs[np.diff(pairs, prepend=-1) > 0]
         newer, older = np.divmod(pairs, max(old_count, 1))
         pointer = np.zeros(new_count + 1, np.int64)
         np.cumsum(np.bincount(newer, minlength=new_count), out=pointer[1:])

@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 from makespan.bridging import bridge, merge_parallel
 from makespan.errors import GraphError
-from makespan.graph import NONE, EdgeKind, Edges, Graph, OpKind, Stream, StreamKind, assemble
+from makespan.graph import NONE, OP_COLUMNS, EdgeKind, Edges, Graph, OpKind, Stream, StreamKind, assemble
 from makespan.protocols import Rewrite
 from makespan.provenance import Provenance
 from makespan.topology import topological_order
 
-OP_COLUMNS: Final = ("kind", "stream", "duration_ns", "size_bytes", "name", "priority", "step", "group")
+DRAFTED: Final = tuple(name for name in OP_COLUMNS if name != "rank")
+"""Columns of ops in a draft; the rank follows from the stream."""
 MARKS_NOTE: Final = "zero-time mark left in the place of a removed op"
 
 
@@ -25,7 +26,7 @@ class Draft:
     """A graph of n ops with k added ones, t = n + k, before anything is numbered anew.
 
     `graph` has all changed columns and names, but not the added ops; `columns` (t,) under the names of
-    OP_COLUMNS and `attrs` (t,) have those too. `edges` are among all t ops. `removed` (n,) bool;
+    DRAFTED and `attrs` (t,) have those too. `edges` are among all t ops. `removed` (n,) bool;
     `replacement` (n,) int32 is the added op that takes an op's place, else -1; `position` (t,) int64 is the
     wanted order; `stands_for` names the old ops of each added one.
     """
