@@ -90,6 +90,28 @@ class CriticalPath:
         }
         return self._table(code, labels, is_lag)
 
+    def rests_on(self) -> pd.DataFrame:
+        """The edges of the path that were concluded, not measured: what the path's length rests on.
+
+        One row for each `evidence`, `edge_kind` and names of the ops at both ends (`source`, `target`); an edge
+        without lag counts, since the path would run elsewhere without it.
+        """
+        graph = self.schedule.graph
+        concluded = np.zeros(len(self.pieces), np.bool_)
+        is_lag = self.pieces.part == PiecePart.LAG
+        concluded[is_lag] = graph.evidence[self.pieces.edge[is_lag]] != Evidence.MEASURED
+        edge = self.pieces.edge[concluded]
+        source, target = graph.name[graph.pred[edge]], graph.name[self.pieces.op[concluded]]
+        columns = np.stack([graph.evidence[edge], graph.edge_kind[edge], source, target], axis=1).astype(np.int64)
+        met, code = np.unique(columns, axis=0, return_inverse=True)
+        labels = {
+            "evidence": [Evidence(row[0]).name.lower() for row in met],
+            "edge_kind": [EdgeKind(row[1]).name.lower() for row in met],
+            "source": [graph.names[row[2]] for row in met],
+            "target": [graph.names[row[3]] for row in met],
+        }
+        return self._table(code.reshape(-1), labels, concluded)
+
     def by_name(self) -> pd.DataFrame:
         """Time in durations by op `name` and `kind`."""
         graph = self.schedule.graph

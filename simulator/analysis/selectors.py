@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Callable, Iterable
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from makespan.errors import SelectorError
 from makespan.graph import COMMUNICATION, Graph, OpKind, StreamKind
+from makespan.resolve import did_you_mean
 
 TEXT_LIMIT: Final = 1_000
 """Longest selector and longest regular expression that is read, in characters."""
@@ -68,10 +68,8 @@ def _split(text: str) -> list[str]:
             continue
         if colon and key in _PARTS:
             raise SelectorError(f"selector {text!r}: nothing follows {part!r}")
-        words = [*_WORDS, *(f"{name}:" for name in _PARTS)]
-        near = difflib.get_close_matches(f"{key}{colon}", words, 1, 0.5)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise SelectorError(f"selector {part!r} is unknown: expected one of {', '.join(words)}{hint}")
+        known = [*_WORDS, *(f"{name}:" for name in _PARTS)]
+        raise SelectorError(f"selector {part!r} is unknown{did_you_mean(key + colon, known)}")
     return parts
 
 
@@ -112,7 +110,7 @@ def _stream(graph: Graph, value: str) -> NDArray[np.bool_]:
 def _kind(graph: Graph, value: str) -> NDArray[np.bool_]:
     kind = _KINDS.get(value.lower())
     if kind is None:
-        raise SelectorError(f"selector 'kind:{value}' is unknown: expected one of {_listed(_KINDS, value)}")
+        raise SelectorError(f"selector 'kind:{value}' is unknown{did_you_mean(value.lower(), _KINDS)}")
     return graph.kind == kind
 
 
@@ -159,10 +157,8 @@ def _what_exists(graph: Graph, key: str) -> str:
     return f"the graph has {len(graph)} ops of the kinds {kinds}"
 
 
-def _listed(names: Iterable[str], near: str = "") -> str:
-    """The first names of many, the one that is like `near` singled out."""
+def _listed(names: Iterable[str]) -> str:
+    """The first names of many."""
     distinct = list(dict.fromkeys(names))
     more = f" and {len(distinct) - 12} more" if len(distinct) > 12 else ""
-    close = difflib.get_close_matches(near.lower(), distinct, 1) if near else []
-    hint = f"; did you mean {close[0]}?" if close else ""
-    return (", ".join(distinct[:12]) or "none") + more + hint
+    return (", ".join(distinct[:12]) or "none") + more

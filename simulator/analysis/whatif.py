@@ -1,0 +1,181 @@
+"""What if: a graph with some ops scaled, removed or moved, replayed beside the graph as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from makespan.edit import GraphEdit
+from makespan.errors import SelectorError
+from makespan.graph import EdgeKind, Evidence, Graph, Relation, Stream
+from makespan.schedule import Schedule
+from makespan.simulator.analysis.critical_path import critical_path
+from makespan.simulator.analysis.selectors import select
+from makespan.simulator.analysis.steps import iteration_time_ms, steps
+from makespan.simulator.replay import Order, replay
+
+ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Multiply the durations of the ops that `selector` names by `factor`, 0 or more.
+
+    The selector `all` by itself scales the lags of all edges too: everything takes `factor` times as long.
+    """
+
+    selector: str
+    factor: float
+
+    def __call__(self, graph: Graph) -> Graph:
+        """The changed graph."""
+        edit = GraphEdit(graph)
+        edit.scale_duration(select(graph, self.selector), self.factor)
+        if self.selector.strip() == ALL:
+            edit.scale_lag(np.ones(graph.edge_count, np.bool_), self.factor)
+        return edit.finish().graph
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Take out the ops that `selector` names: what waited for them waits for what they waited for."""
+
+    selector: str
+
+    def __call__(self, graph: Graph) -> Graph:
+        """The changed graph."""
+        edit = GraphEdit(graph)
+        edit.remove_ops(select(graph, self.selector))
+        return edit.finish().graph
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Put the ops that `selector` names on `stream` of their rank, which is added where there is none of that name.
+
+    They keep their launches and the waits of other streams, and their place in the order of time; the order of
+    the stream that they leave no longer holds them up.
+    """
+
+    selector: str
+    stream: str
+
+    def __call__(self, graph: Graph) -> Graph:
+        """The changed graph."""
+        edit = GraphEdit(graph)
+        moved = select(graph, self.selector)
+        for stream in np.unique(graph.stream[moved]):
+            old = graph.streams[stream]
+            same = [
+                number
+                for number, item in enumerate(graph.streams)
+                if item.rank == old.rank and self.stream in (item.name, item.name.removeprefix("stream "))
+            ]
+            place = same[0] if same else edit.add_stream(Stream(old.rank, self.stream, old.kind, old.device))
+            edit.move(moved & (graph.stream == stream), place)
+        _relink_streams(graph, edit, moved)
+        return edit.finish().graph
+
+
+Change = Scale | Remove | Move
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WhatIf:
+    """A schedule as it is (`baseline`) and as it would be (`changed`) after `changes`, in the same order."""
+
+    changes: tuple[Change, ...]
+    baseline: Schedule
+    changed: Schedule
+
+    @property
+    def baseline_ms(self) -> float:
+        """Iteration time as it is: median over steps of the slowest rank."""
+        return iteration_time_ms(steps(self.baseline))
+
+    @property
+    def iteration_time_ms(self) -> float:
+        """Iteration time as it would be."""
+        return iteration_time_ms(steps(self.changed))
+
+    @property
+    def change_pct(self) -> float:
+        """Change of the iteration time, in per cent of the baseline."""
+        return _change_pct(self.baseline_ms, self.iteration_time_ms)
+
+    def steps(self) -> pd.DataFrame:
+        """One row for each step: `name`, `rank`, its length and what defines it, both as it is and as it would be."""
+        before, after = steps(self.baseline), steps(self.changed)
+        return pd.DataFrame(
+            {
+                "name": before["name"],
+                "rank": before["rank"],
+                "baseline_ms": before["replayed_ms"],
+                "changed_ms": after["replayed_ms"],
+                "change_pct": [
+                    _change_pct(*pair) for pair in zip(before["replayed_ms"], after["replayed_ms"], strict=True)
+                ],
+                "baseline_defined_by": before["defined_by"],
+                "changed_defined_by": after["defined_by"],
+            }
+        )
+
+    def rests_on(self) -> pd.DataFrame:
+        """Inferred and residual edges on the changed critical path: the answer stands and falls with them."""
+        return critical_path(self.changed).rests_on()
+
+
+def what_if(
+    graph: Graph, changes: Sequence[Change], order: Order = "recorded", baseline: Schedule | None = None
+) -> WhatIf:
+    """Replay `graph` after `changes`, applied one after another, and beside it as it is.
+
+    `baseline` spares the replay of `graph` itself. Raises SelectorError where a selector is malformed or names
+    nothing, GraphError where a move makes ops wait for each other.
+    """
+    if not changes:
+        raise SelectorError("nothing to change: give at least one of scale, remove and move, such as gpu=0.5")
+    changed = graph
+    for change in changes:
+        changed = change(changed)
+    return WhatIf(tuple(changes), baseline or replay(graph, order), replay(changed, order))
+
+
+def sensitivity(graph: Graph, selector: str, factors: Iterable[float], order: Order = "recorded") -> pd.DataFrame:
+    """How the iteration time depends on the speed of some ops: `factor`, `iteration_time_ms`, `change_pct`."""
+    before = iteration_time_ms(steps(replay(graph, order)))
+    rows: list[tuple[float, float, float]] = []
+    for factor in factors:
+        after = iteration_time_ms(steps(replay(Scale(selector, factor)(graph), order)))
+        rows.append((factor, after, _change_pct(before, after)))
+    return pd.DataFrame(rows, columns=["factor", "iteration_time_ms", "change_pct"])
+
+
+def _relink_streams(graph: Graph, edit: GraphEdit, moved: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
+    """Take the `moved` ops out of the recorded order of their old streams.
+
+    Edges that stand for that order go; an op behind moved ones follows the last that stayed before them, at the
+    lag at which it followed the moved one. Waits that nothing explains stay: they may have had another cause.
+    """
+    target = graph.edge_targets()
+    ordered = (graph.edge_kind == EdgeKind.STREAM) & (graph.evidence != Evidence.RESIDUAL)
+    edit.remove_edges(ordered & (moved[graph.pred] | moved[target]))
+    before = np.full(len(graph), -1, np.int64)
+    before[target[ordered]] = graph.pred[ordered]
+    finish = graph.relation == Relation.FINISH_START
+    for edge in np.flatnonzero(ordered & moved[graph.pred] & ~moved[target] & finish):
+        stayed = before[graph.pred[edge]]
+        while stayed >= 0 and moved[stayed]:
+            stayed = before[stayed]
+        if stayed >= 0:
+            edit.add_edge(
+                int(stayed), int(target[edge]), int(graph.lag_ns[edge]),
+                kind=EdgeKind.STREAM, evidence=Evidence(graph.evidence[edge]),
+            )  # fmt: skip
+
+
+def _change_pct(before: float, after: float) -> float:
+    return 100.0 * (after - before) / before if before else float("nan")
