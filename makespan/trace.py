@@ -163,6 +163,7 @@ ATTRS: Final[Mapping[str, str]] = {
     "flops": "floating-point operations, where the profiler counted them",
     "parent": "row of the event that encloses this one by the file's own word",
     "peer": "rank at the other end of a send or receive",
+    "value": "value of a counter",
     "state": "phase inside a communication (negotiate, queue, copy in, ...)",
 }
 """Names that `EventTable.attrs` may use, and what they mean."""

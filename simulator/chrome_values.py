@@ -40,16 +40,12 @@ class Codes(dict[Any, int]):
 
 
 def spell(value: Any) -> str:
-    """A name, number, list or raw JSON as text; nothing as empty text."""
+    """A name, a number, a list or JSON bytes as text; nothing as empty text."""
     if isinstance(value, str):
         return value
     if value is None or value == MISSING:
         return ""
-    return bytes(value).decode("utf-8", "replace") if isinstance(value, msgspec.Raw) else _json_text(value)
-
-
-def _json_text(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else msgspec.json.encode(value).decode()
 
 
 def spell_tight(value: Any) -> str:

@@ -1,0 +1,59 @@
+"""Which process each event of a profile belongs to, where a file merges several whose correlation ids repeat."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from makespan.simulator.chrome_columns import ChromeColumns
+
+
+def number_processes(
+    columns: ChromeColumns,
+    calls: NDArray[np.int64],
+    works: NDArray[np.int64],
+    correlation: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """(p,) a process number for each place: all 0 unless several processes use the same correlation ids.
+
+    `calls`, `works`: rows of host calls and device events that carry a `correlation` (n,). A device belongs to the
+    process whose calls precede most of its events with the same id; among equals, and for places without such
+    events, to the one whose calls lie nearest in the file, since merged files are mostly concatenated.
+    """
+    pids: dict[str, int] = {}
+    pid_of_place = np.array([pids.setdefault(place[0], len(pids)) for place in columns.places], np.int64)
+    pid_of_row = pid_of_place[columns.place]
+    launching = list(dict.fromkeys(pid_of_row[calls].tolist()))
+    pairs = np.unique(np.stack([correlation[calls], pid_of_row[calls]]), axis=1)
+    if len(launching) < 2 or len(np.unique(pairs[0])) == pairs.shape[1]:
+        return np.zeros(len(columns.places), np.int64)
+    call_place = np.array([columns.number[calls][pid_of_row[calls] == pid].mean() for pid in launching])
+    owner = np.zeros(len(pids), np.int64)
+    for pid in range(len(pids)):
+        if pid in launching:
+            owner[pid] = launching.index(pid)
+            continue
+        mine = np.flatnonzero(pid_of_row == pid)
+        distance = np.abs(call_place - columns.number[mine].mean()) if len(mine) else np.zeros(len(launching))
+        matches = _launched(columns, calls, works[pid_of_row[works] == pid], correlation, pid_of_row, launching)
+        owner[pid] = np.lexsort((distance, -matches))[0]
+    return owner[pid_of_place]
+
+
+def _launched(
+    columns: ChromeColumns,
+    calls: NDArray[np.int64],
+    works: NDArray[np.int64],
+    correlation: NDArray[np.int64],
+    pid_of_row: NDArray[np.int64],
+    launching: list[int],
+) -> NDArray[np.int64]:
+    """(k,) for each launching process, how many of `works` start after a call of that process with the same id."""
+    counts = np.zeros(len(launching), np.int64)
+    for at, pid in enumerate(launching):
+        own = calls[pid_of_row[calls] == pid]
+        own = own[np.argsort(correlation[own], kind="stable")]
+        found = np.minimum(np.searchsorted(correlation[own], correlation[works]), len(own) - 1)
+        same = correlation[own[found]] == correlation[works]
+        counts[at] = np.count_nonzero(same & (columns.start_ns[own[found]] <= columns.start_ns[works]))
+    return counts
