@@ -164,6 +164,10 @@ ATTRS: Final[Mapping[str, str]] = {
     "parent": "row of the event that encloses this one by the file's own word",
     "peer": "rank at the other end of a send or receive",
     "value": "value of a counter",
+    "tag": "number that tells apart sends to the same peer",
+    "dimensions": "which dimensions of the network a collective spans, as JSON text",
+    "tensor": "tensor that a timeline's communication moves",
+    "ready_rank": "rank that became ready for a collective at an instant of the coordinator's timeline",
     "state": "phase inside a communication (negotiate, queue, copy in, ...)",
 }
 """Names that `EventTable.attrs` may use, and what they mean."""
