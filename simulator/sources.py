@@ -21,6 +21,8 @@ WHOLE_BYTES: Final = 1 << 31
 STREAM_BYTES: Final = 1 << 37
 """What a source may unpack to; a small file that unpacks to more is taken for a trap."""
 
+BROKEN_OFF: Final = "compressed data broken off"
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -60,9 +62,12 @@ def read_pieces(source: Source, diagnostics: Diagnostics, strict: bool, size: in
             try:
                 piece = stream.read(size)
             except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
-                report(diagnostics, strict, "compressed data broken off", f"{source.name}: {error}")
+                report(diagnostics, strict, BROKEN_OFF, f"{source.name}: {error}")
                 return
             if not piece:
+                damage = getattr(stream, "damage", "")
+                if damage:
+                    report(diagnostics, strict, BROKEN_OFF, f"{source.name}: {damage}")
                 return
             total += len(piece)
             if total > STREAM_BYTES:

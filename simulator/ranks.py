@@ -1,0 +1,70 @@
+"""Ranks of files that don't state theirs: from the user, from the files' names, else from their places in line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import PurePath
+from typing import Final
+
+from makespan.errors import TraceError
+from makespan.trace import NONE, Diagnostics, RankTrace
+
+_NAMED: Final = tuple(re.compile(rf"(?<![a-z]){word}[-_.]?(\d+)(?!\d)", re.IGNORECASE) for word in ("rank", "worker"))
+_SUFFIXES: Final = re.compile(r"(\.(json|gz|zst|bz2|xz|pt|trace|et|chakra|sqlite|pb|txt))+$", re.IGNORECASE)
+_LAST: Final = re.compile(r"(?:^|[-_.])(\d{1,6})$")
+
+
+def assign_ranks(parts: Sequence[RankTrace], ranks: Mapping[str, int], notes: Diagnostics) -> list[RankTrace]:
+    """`parts` with a rank each: `ranks` by file name first, then what the file said.
+
+    Where files say nothing, their names decide if all of them tell a rank: "rank-34", "worker0", or, for several
+    files, last numbers that count 0, 1, 2, ... without a gap. Otherwise the files get the free ranks in order.
+    """
+    given = [_given(part, ranks) for part in parts]
+    parts = [part if rank == NONE else replace(part, rank=rank) for part, rank in zip(parts, given, strict=True)]
+    silent = [part for part in parts if part.rank == NONE]
+    taken = {part.rank for part in parts} - {NONE}
+    names = [_file_name(part.source) for part in silent]
+    told = [_named_rank(name) for name in names]
+    if not all(rank is not None for rank in told):
+        told = [_last_number(name) for name in names]
+        if len(parts) < 2 or sorted({rank for rank in told if rank is not None} | taken) != list(range(len(parts))):
+            told = []
+    free = iter(rank for rank in range(len(parts) + len(taken)) if rank not in taken)
+    chosen = [rank for rank in told if rank is not None] or [next(free) for _ in silent]
+    reason = "rank taken from the file's name" if told else "rank taken from the file's place in line"
+    for part in silent:
+        notes.add(reason, part.source)
+    following = iter(chosen)
+    return [replace(part, rank=next(following)) if part.rank == NONE else part for part in parts]
+
+
+def _given(part: RankTrace, ranks: Mapping[str, int]) -> int:
+    """The user's rank for the file, by its name as printed, its path's end or its last part."""
+    for name, rank in ranks.items():
+        if part.source == name or PurePath(part.source.replace(":", "/")).match(name):
+            if not isinstance(rank, int) or rank < 0:
+                raise TraceError(f"rank {rank!r} for {name}: expected a whole number from 0 up")
+            return rank
+    return NONE
+
+
+def _file_name(source: str) -> str:
+    """Folder and file, without the archive that holds them."""
+    return "/".join(PurePath(source.rpartition(":")[2]).parts[-2:])
+
+
+def _named_rank(name: str) -> int | None:
+    for part in reversed(name.split("/")):
+        for pattern in _NAMED:
+            found = pattern.findall(part)
+            if found:
+                return int(found[-1])
+    return None
+
+
+def _last_number(name: str) -> int | None:
+    found = _LAST.search(_SUFFIXES.sub("", name.split("/")[-1]))
+    return int(found[1]) if found else None
