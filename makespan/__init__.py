@@ -1,1 +1,46 @@
-"""Makespan: replay, what-if, prediction and optimisation of machine-learning systems' performance."""
+"""Makespan: replay, what-if, prediction and optimisation of machine-learning systems' performance.
+
+>>> import makespan as ms
+>>> graph = ms.build(ms.load(ms.bundled_trace("cnn_step")))
+>>> schedule = ms.replay(graph)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from makespan.api import Replay, build, bundled_trace, compare, load, replay, whatif
+    from makespan.cluster import Cluster
+    from makespan.graph import Graph
+    from makespan.plan import Plan
+    from makespan.schedule import Schedule
+    from makespan.trace import Trace
+
+# Resolved on first use, so that `makespan --help` doesn't wait for compilers and tables to load.
+_HOMES = {
+    "Cluster": "makespan.cluster",
+    "Graph": "makespan.graph",
+    "Plan": "makespan.plan",
+    "Replay": "makespan.api",
+    "Schedule": "makespan.schedule",
+    "Trace": "makespan.trace",
+    "build": "makespan.api",
+    "bundled_trace": "makespan.api",
+    "compare": "makespan.api",
+    "load": "makespan.api",
+    "replay": "makespan.api",
+    "whatif": "makespan.api",
+}
+
+__all__ = [
+    "Cluster", "Graph", "Plan", "Replay", "Schedule", "Trace", "build", "bundled_trace", "compare", "load",
+    "replay", "whatif",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'makespan' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -36,6 +36,18 @@ def parse_scale(text: str) -> tuple[str, float]:
     return selector, factor
 
 
+def parse_move(text: str) -> tuple[str, str]:
+    """Selector and stream of `SELECTOR=STREAM`; the last `=` counts.
+
+    >>> parse_move("comm=side stream")
+    ('comm', 'side stream')
+    """
+    selector, equals, stream = text.rpartition("=")
+    if not equals or not selector.strip() or not stream.strip():
+        raise SelectorError(f"move {text!r}: expected SELECTOR=STREAM, such as comm=20")
+    return selector, stream.strip()
+
+
 def select(graph: Graph, text: str) -> NDArray[np.bool_]:
     """(n,) bool: the ops that all parts of selector `text` name.
 
@@ -43,7 +55,8 @@ def select(graph: Graph, text: str) -> NDArray[np.bool_]:
     work on device streams, `comm` collectives, sends and receives, `compute` kernels (without device streams:
     host ops), `all`; `rank:NUMBER`, `stream:NAME` (a stream's name or its number on the device), `kind:NAME`,
     `step:NAME` (a step's name, or the number it ends with), `name:REGEX` (found anywhere in an op's name, RE2
-    syntax, which matches in linear time). Raises SelectorError where the text is malformed or names no op.
+    syntax, which matches in linear time), `under:REGEX` (the same of the outermost event around a host op).
+    Raises SelectorError where the text is malformed or names no op.
     """
     if len(text) > TEXT_LIMIT:
         raise SelectorError(f"a selector of {len(text)} characters: expected at most {TEXT_LIMIT}")
@@ -124,6 +137,19 @@ def _step(graph: Graph, value: str) -> NDArray[np.bool_]:
 
 
 def _name(graph: Graph, value: str) -> NDArray[np.bool_]:
+    return _names_with(graph, value)[graph.name]
+
+
+def _under(graph: Graph, value: str) -> NDArray[np.bool_]:
+    fits = _names_with(graph, value)
+    outer = graph.attrs.get("outer")
+    if outer is None:
+        raise SelectorError(f"selector 'under:{value}': this graph doesn't tell which events its ops ran inside")
+    return np.append(fits, False)[outer]
+
+
+def _names_with(graph: Graph, value: str) -> NDArray[np.bool_]:
+    """Which of the graph's names the expression `value` is found in."""
     # RE2, which never backtracks: the pattern may come from anywhere.
     import pyarrow as arrow
     from pyarrow import compute
@@ -132,15 +158,15 @@ def _name(graph: Graph, value: str) -> NDArray[np.bool_]:
         names = arrow.array(graph.names, arrow.string())
         fits = compute.call_function("match_substring_regex", [names], compute.MatchSubstringOptions(value))
     except arrow.ArrowException as error:
-        raise SelectorError(f"selector 'name:{value}' isn't a regular expression of RE2: {error}") from None
-    return fits.to_numpy(zero_copy_only=False)[graph.name]
+        raise SelectorError(f"{value!r} isn't a regular expression of RE2: {error}") from None
+    return fits.to_numpy(zero_copy_only=False)
 
 
 _WORDS: Final[dict[str, Callable[[Graph], Any]]] = {
     "cpu": _cpu, "gpu": _gpu, "comm": _comm, "compute": _compute, "all": _all,
 }  # fmt: skip
 _PARTS: Final[dict[str, Callable[[Graph, str], Any]]] = {
-    "rank": _rank, "stream": _stream, "kind": _kind, "name": _name, "step": _step,
+    "rank": _rank, "stream": _stream, "kind": _kind, "name": _name, "step": _step, "under": _under,
 }  # fmt: skip
 _COMMA: Final = re.compile(rf",(?=\s*(?:(?:{'|'.join(_WORDS)})\s*(?:,|$)|(?:{'|'.join(_PARTS)}):))")
 

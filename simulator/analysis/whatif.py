@@ -18,13 +18,17 @@ from makespan.simulator.analysis.steps import iteration_time_ms, steps
 from makespan.simulator.replay import Order, replay
 
 ALL = "all"
+WITHIN_RUN = (EdgeKind.STREAM, EdgeKind.ROOM)
+"""Kinds of edges between device works whose start-to-start lag is a part of the first one's run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
     """Multiply the durations of the ops that `selector` names by `factor`, 0 or more.
 
-    The selector `all` by itself scales the lags of all edges too: everything takes `factor` times as long.
+    A lag that counts from the start of device work to that of other device work is part of the former's run, and
+    is scaled with it. The selector `all` by itself scales the lags of all edges: everything takes `factor` times
+    as long.
     """
 
     selector: str
@@ -33,9 +37,13 @@ class Scale:
     def __call__(self, graph: Graph) -> Graph:
         """The changed graph."""
         edit = GraphEdit(graph)
-        edit.scale_duration(select(graph, self.selector), self.factor)
+        chosen = select(graph, self.selector)
+        edit.scale_duration(chosen, self.factor)
         if self.selector.strip() == ALL:
             edit.scale_lag(np.ones(graph.edge_count, np.bool_), self.factor)
+        else:
+            within_run = (graph.relation == Relation.START_START) & np.isin(graph.edge_kind, WITHIN_RUN)
+            edit.scale_lag(within_run & chosen[graph.pred], self.factor)
         return edit.finish().graph
 
 

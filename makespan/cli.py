@@ -1,0 +1,187 @@
+"""The command line: one verb a question, `--json` for machines, exit code 2 and one sentence for bad input."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from makespan.errors import MakespanError
+from makespan.progress import working
+
+if TYPE_CHECKING:
+    from makespan.graph import Graph
+    from makespan.trace import Trace
+
+app = typer.Typer(
+    help="How long does a training or serving step take, where does the time go, and what would change it?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Paths = Annotated[
+    list[Path], typer.Argument(help="Trace files, archives or folders; one rank or many.", show_default=False)
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Refuse damaged traces instead of repairing them.")]
+Order = Annotated[
+    Literal["recorded", "ready", "dpro"],
+    typer.Option(help="recorded: keep each stream's order; ready: start what is ready first; dpro."),
+]
+
+
+def main() -> None:
+    """Entry point of `makespan`."""
+    try:
+        app()
+    except MakespanError as error:
+        print(f"makespan: {error}", file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:
+        # The reader of our output has gone (`| head`): nothing is left to say.
+        sys.stderr.close()
+        sys.exit(1)
+
+
+@app.command()
+def replay(
+    paths: Paths,
+    order: Order = "recorded",
+    timeline: Annotated[Path | None, typer.Option(help="Write the schedule for ui.perfetto.dev.")] = None,
+    strict: Strict = False,
+    json: Json = False,
+) -> None:
+    """Replay a captured trace: iteration time, where it goes, critical path."""
+    from makespan import api
+    from makespan.report import print_replay
+    from makespan.summary import replay_summary
+
+    seconds: dict[str, float] = {}
+    trace, graph = _load_and_build(paths, strict, seconds)
+    with working("replaying"), _timed(seconds, "replay"):
+        result = api.replay(graph, order)
+    with working("analysing"), _timed(seconds, "analysis"):
+        summary = replay_summary(result, trace, seconds)
+    summary["seconds"] = {key: round(value, 3) for key, value in seconds.items()}
+    if timeline is not None:
+        with working(f"writing {timeline}"):
+            result.to_chrome(timeline, trace)
+    if json:
+        _print_json(summary)
+    else:
+        print_replay(summary, _title(paths), _console())
+        if timeline is not None:
+            print(f"timeline: {timeline} (open it at ui.perfetto.dev)")
+
+
+@app.command()
+def whatif(
+    paths: Paths,
+    scale: Annotated[
+        list[str] | None, typer.Option(help="SELECTOR=FACTOR, such as gpu=0.5: durations times the factor; repeatable.")
+    ] = None,
+    remove: Annotated[list[str] | None, typer.Option(help="SELECTOR: these ops vanish; repeatable.")] = None,
+    move: Annotated[
+        list[str] | None, typer.Option(help="SELECTOR=STREAM: these ops run on another stream; repeatable.")
+    ] = None,
+    order: Order = "recorded",
+    timeline: Annotated[Path | None, typer.Option(help="Write the changed schedule for ui.perfetto.dev.")] = None,
+    strict: Strict = False,
+    json: Json = False,
+) -> None:
+    """Replay a trace with some ops scaled, removed or moved, beside the trace as it is.
+
+    Selectors: cpu, gpu, comm, compute, all, rank:3, stream:7, kind:NAME, name:REGEX, under:REGEX, step:2; joined by a
+    comma they must all hold.
+    """
+    from makespan import api
+    from makespan.report import print_what_if
+    from makespan.summary import what_if_summary
+
+    seconds: dict[str, float] = {}
+    _, graph = _load_and_build(paths, strict, seconds)
+    with working("replaying"), _timed(seconds, "replay"):
+        result = api.whatif(graph, scale=scale or (), remove=remove or (), move=move or (), order=order)
+    summary = what_if_summary(result, seconds)
+    if timeline is not None:
+        with working(f"writing {timeline}"):
+            result.changed.to_chrome(timeline)
+    if json:
+        _print_json(summary)
+    else:
+        print_what_if(summary, _title(paths), _console())
+
+
+@app.command()
+def compare(
+    baseline: Annotated[Path, typer.Argument(help="A trace.", show_default=False)],
+    other: Annotated[Path, typer.Argument(help="The trace to hold against it.", show_default=False)],
+    strict: Strict = False,
+    json: Json = False,
+) -> None:
+    """Tell what differs between two traces: by step, by kind and by op."""
+    from makespan import api
+    from makespan.report import print_comparison
+    from makespan.summary import comparison_summary
+
+    seconds: dict[str, float] = {}
+    _, first = _load_and_build([baseline], strict, seconds)
+    _, second = _load_and_build([other], strict, seconds)
+    with working("comparing"):
+        summary = comparison_summary(api.compare(first, second), seconds)
+    if json:
+        _print_json(summary)
+    else:
+        print_comparison(summary, f"{_title([baseline])} → {_title([other])}", _console())
+
+
+@app.command()
+def show(paths: Paths, strict: Strict = False, json: Json = False) -> None:
+    """Tell what a trace, graph, plan or cluster file holds."""
+    from makespan.shown import print_shown, shown
+
+    with working("reading"):
+        told = shown(paths, strict)
+    if json:
+        _print_json(told)
+    else:
+        print_shown(told, _console())
+
+
+def _load_and_build(paths: list[Path], strict: bool, seconds: dict[str, float]) -> tuple[Trace, Graph]:
+    from makespan import api
+
+    with working("loading " + ", ".join(map(str, paths[:3]))), _timed(seconds, "load"):
+        trace = api.load(*paths, strict=strict)
+    with working("building the graph"), _timed(seconds, "build"):
+        graph = api.build(trace)
+    return trace, graph
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], what: str) -> Generator[None]:
+    began = time.perf_counter()
+    yield
+    seconds[what] = seconds.get(what, 0.0) + time.perf_counter() - began
+
+
+def _title(paths: list[Path]) -> str:
+    return ", ".join(path.name or str(path) for path in paths[:3]) + (" ..." if len(paths) > 3 else "")
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+def _print_json(value: Any) -> None:
+    import msgspec
+
+    sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")

@@ -1,0 +1,209 @@
+"""Reports: summaries as tables and bars on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from makespan.units import NS_PER_MS, format_duration
+
+BAR_WIDTH: Final = 24
+STEPS_SHOWN: Final = 12
+NAME_WIDTH: Final = 64
+
+_LABELS: Final[Mapping[str, str]] = {
+    "compute": "compute",
+    "overlapped_comm": "compute and communication at once",
+    "exposed_comm": "communication, exposed",
+    "think": "host time between ops",
+}
+
+
+def print_replay(summary: Mapping[str, Any], title: str, console: Console) -> None:
+    """Everything `makespan replay` tells, longest things first."""
+    ranks = summary["ranks"]
+    console.print(
+        f"[bold]{title}[/bold]: {ranks} rank{'s' if ranks != 1 else ''}, {summary['events']:,} events, "
+        f"{summary['ops']:,} ops, {summary['edges']:,} edges, {summary['order']} order"
+    )
+    console.print(_headline(summary))
+    console.print()
+    console.print(_steps(summary["steps"]))
+    for part in _totals_by_rank(summary["breakdown"]):
+        console.print(part)
+    console.print(_critical_kinds(summary["critical_path"]))
+    console.print(_critical_ops(summary["critical_path"]))
+    _print_footnotes(summary, console)
+
+
+def print_what_if(summary: Mapping[str, Any], title: str, console: Console) -> None:
+    """Before and after, step by step, and what the answer rests on."""
+    console.print(f"[bold]{title}[/bold], {summary['order']} order")
+    before, after = (format_duration(summary[key] * NS_PER_MS) for key in ("baseline_ms", "iteration_time_ms"))
+    text = Text(f"iteration time {before} → ")
+    text.append(after, style="bold green")
+    text.append(f"   {_signed(summary['change_pct'])}")
+    console.print(text, "", sep="\n")
+    table = Table("step", "rank", title="Steps", title_justify="left", box=None, title_style="bold")
+    for column in ("before", "after", "change", "defined by"):
+        table.add_column(column, justify="left" if column == "defined by" else "right")
+    for row in summary["steps"][:STEPS_SHOWN]:
+        before, after = row["baseline_defined_by"], row["changed_defined_by"]
+        table.add_row(
+            row["name"], str(row["rank"]), _ms(row["baseline_ms"]), _ms(row["changed_ms"]), _signed(row["change_pct"]),
+            before if before == after else f"{before} → {after}",
+        )  # fmt: skip
+    console.print(table)
+    paths = summary["critical_path"]
+    changed = {(row["part"], row["kind"]): row["ms"] for row in paths["after"]}
+    kept = {(row["part"], row["kind"]): row["ms"] for row in paths["before"]}
+    table = Table("", "before", "after", title="Critical path", title_justify="left", box=None, title_style="bold")
+    for key in sorted({**kept, **changed}, key=lambda key: -max(kept.get(key, 0), changed.get(key, 0))):
+        if max(kept.get(key, 0), changed.get(key, 0)) > 0:
+            what = key[1] if key[0] == "duration" else f"{key[1]} {key[0]}"
+            table.add_row(what, _ms(kept.get(key, 0.0)), _ms(changed.get(key, 0.0)))
+    console.print(table)
+    if summary["rests_on"]:
+        table = Table(
+            "evidence", "edge", "from", "to", "times", "wait",
+            title="The answer rests on what was concluded, not measured", title_justify="left", box=None,
+            title_style="bold",
+        )  # fmt: skip
+        for row in summary["rests_on"][:8]:
+            ends = (Text(_shortened(row[key])) for key in ("source", "target"))
+            table.add_row(row["evidence"], row["edge_kind"], *ends, f"{row['count']:,}", _ms(row["ms"]))
+        console.print(table)
+
+
+def print_comparison(summary: Mapping[str, Any], title: str, console: Console) -> None:
+    """What the second of two traces does differently."""
+    console.print(f"[bold]{title}[/bold]")
+    console.print(
+        f"iteration time {_ms(summary['baseline_ms'])} → {_ms(summary['iteration_time_ms'])}   "
+        f"{_signed(summary['change_pct'])}\n"
+    )
+    for label, rows in (("By kind", summary["by_kind"]), ("By op, largest difference first", summary["by_op"][:20])):
+        table = Table("", title=label, title_justify="left", box=None, title_style="bold")
+        for column in ("times", "total", "times", "total", "difference", ""):
+            table.add_column(column, justify="right")
+        for row in rows:
+            what = f"{_shortened(row['name'])} ({row['kind']})" if "name" in row else row["kind"]
+            table.add_row(
+                Text(what), f"{row['baseline_count']:,}", format_duration(row["baseline_total_ns"]),
+                f"{row['other_count']:,}", format_duration(row["other_total_ns"]),
+                format_duration(row["difference_ns"]), _signed(row["change_pct"]),
+            )  # fmt: skip
+        console.print(table)
+
+
+def print_diagnostics(diagnostics: Mapping[str, int], places: Mapping[str, Sequence[str]], console: Console) -> None:
+    """What was repaired, set aside or skipped on the way in."""
+    if not diagnostics:
+        return
+    table = Table("repaired, set aside or skipped", "count", "first places", title_justify="left", box=None)
+    for reason, count in sorted(diagnostics.items(), key=lambda item: -item[1]):
+        table.add_row(reason, f"{count:,}", ", ".join(places.get(reason, ())))
+    console.print(table)
+
+
+def _headline(summary: Mapping[str, Any]) -> Text:
+    text = Text("iteration time ")
+    text.append(format_duration(summary["iteration_time_ms"] * NS_PER_MS), style="bold green")
+    if summary["measured_iteration_time_ms"] is not None:
+        measured = format_duration(summary["measured_iteration_time_ms"] * NS_PER_MS)
+        text.append(f"   measured {measured}   error {summary['error_pct']:+.3f} %")
+    return text
+
+
+def _steps(rows: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table("step", "rank", title="Steps", title_justify="left", box=None, title_style="bold")
+    for column in ("measured", "replayed", "error", "device ends after", "defined by"):
+        table.add_column(column, justify="left" if column == "defined by" else "right")
+    for row in rows[:STEPS_SHOWN]:
+        table.add_row(
+            row["name"], str(row["rank"]), _ms(row["measured_ms"]), _ms(row["replayed_ms"]),
+            "-" if row["error_pct"] is None else f"{row['error_pct']:+.3f} %", _ms(row["device_end_ms"]),
+            row["defined_by"],
+        )  # fmt: skip
+    if len(rows) > STEPS_SHOWN:
+        table.add_row(f"... {len(rows) - STEPS_SHOWN} more", *[""] * 6)
+    return table
+
+
+def _totals_by_rank(rows: Sequence[Mapping[str, Any]]) -> list[Table]:
+    """One table for each rank: the sum over its steps, or the whole schedule where there are none."""
+    tables: list[Table] = []
+    for rank in dict.fromkeys(row["rank"] for row in rows):
+        mine = [row for row in rows if row["rank"] == rank]
+        steps = mine[1:] or mine[:1]
+        whole = sum(row["window_ms"] for row in steps)
+        total: dict[str, float] = {}
+        for row in steps:
+            for kind, spent in row["ms"].items():
+                total[kind] = total.get(kind, 0.0) + spent
+        title = f"Where the time of rank {rank} goes, {len(steps)} step{'s' if len(steps) != 1 else ''} together"
+        table = Table("", "time", "share", "", title=title, title_justify="left", box=None, title_style="bold")
+        for kind, spent in sorted(total.items(), key=lambda item: -item[1]):
+            table.add_row(_LABELS.get(kind, kind.replace("_", " ")), *_share(spent, whole))
+        tables.append(table)
+    return tables
+
+
+def _critical_kinds(path: Mapping[str, Any]) -> Table:
+    title = f"Critical path, {format_duration(path['length_ms'] * NS_PER_MS)}"
+    table = Table("", "time", "share", "", title=title, title_justify="left", box=None, title_style="bold")
+    for row in path["by_kind"]:
+        if row["ms"] > 0:
+            what = row["kind"] if row["part"] == "duration" else f"{row['kind']} {row['part']}"
+            table.add_row(what, *_share(row["ms"], path["length_ms"]))
+    return table
+
+
+def _critical_ops(path: Mapping[str, Any]) -> Table:
+    table = Table(
+        "op", "kind", title="Longest on the critical path", title_justify="left", box=None, title_style="bold"
+    )
+    for column in ("times", "time", "share"):
+        table.add_column(column, justify="right")
+    for row in path["top_ops"]:
+        table.add_row(
+            Text(_shortened(row["name"])), row["kind"], f"{row['count']:,}", _ms(row["ms"]), f"{row['share_pct']:.1f} %"
+        )
+    return table
+
+
+def _print_footnotes(summary: Mapping[str, Any], console: Console) -> None:
+    guessed: dict[str, float] = {}
+    for row in summary["critical_path"]["by_evidence"]:
+        guessed[row["evidence"]] = guessed.get(row["evidence"], 0.0) + row["ms"]
+    length = max(summary["critical_path"]["length_ms"], 1e-9)
+    residual, inferred = (100 * guessed.get(kind, 0.0) / length for kind in ("residual", "inferred"))
+    console.print(
+        f"\nOf the critical path {inferred:.2f} % rests on inferred lags, {residual:.2f} % on waits without explanation."
+    )
+    for label in ("notes", "skipped"):
+        for reason, count in summary[label].items():
+            console.print(f"  {count:,} × {reason}", style="dim")
+    spent = ", ".join(f"{what} {seconds:.2f} s" for what, seconds in summary["seconds"].items())
+    console.print(spent, style="dim")
+
+
+def _share(part_ms: float, whole_ms: float) -> tuple[str, str, str]:
+    share = part_ms / whole_ms if whole_ms else 0.0
+    return _ms(part_ms), f"{100 * share:.1f} %", "█" * round(BAR_WIDTH * share)
+
+
+def _signed(change_pct: float | None) -> str:
+    return "-" if change_pct is None else f"{change_pct:+.2f} %"
+
+
+def _ms(value_ms: float | None) -> str:
+    return "-" if value_ms is None else format_duration(value_ms * NS_PER_MS)
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= NAME_WIDTH else f"{name[: NAME_WIDTH - 1]}…"
