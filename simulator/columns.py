@@ -1,0 +1,79 @@
+"""Columns: a graph's arrays as the compiled replays take them, and the error for a graph they can't take."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from makespan.errors import GraphError
+from makespan.graph import Graph, StreamKind
+
+TIME_LIMIT_NS: Final = 1 << 62
+"""Times stay below this (146 years), so that the sum of two of them never wraps around unseen."""
+
+
+class Columns(NamedTuple):
+    """Read-only contiguous columns of one dtype each, so that every graph meets the same compiled code.
+
+    As in Graph; `shared` (streams,) uint8 is 1 where a stream shares its rate among its ops; `relations` is
+    the bitwise or of all relations: bit 0 set where some edge counts from a start, bit 1 where some edge
+    binds an end.
+    """
+
+    pred_ptr: NDArray[np.int64]
+    pred: NDArray[np.int32]
+    lag_ns: NDArray[np.int64]
+    relation: NDArray[np.uint8]
+    stream: NDArray[np.int32]
+    duration_ns: NDArray[np.int64]
+    priority: NDArray[np.int32]
+    shared: NDArray[np.uint8]
+    relations: int
+
+
+def columns_of(graph: Graph) -> Columns:
+    """The columns of `graph`, after the checks without which a kernel could read beyond an array.
+
+    Raises GraphError naming the broken invariant. That edges go forward is left to the kernels, which meet
+    every edge anyway.
+    """
+    count, edges = len(graph.kind), len(graph.pred)
+    pointer = graph.pred_ptr
+    sound = (
+        len(pointer) == count + 1
+        and pointer[0] == 0
+        and pointer[-1] == edges
+        and len(graph.lag_ns) == len(graph.relation) == edges
+        and len(graph.stream) == len(graph.duration_ns) == len(graph.priority) == count
+        and bool(np.all(pointer[1:] >= pointer[:-1]))
+        and (count == 0 or (graph.stream.min() >= 0 and graph.stream.max() < len(graph.streams)))
+    )
+    if not sound:
+        refuse(graph)
+    shared = np.fromiter((s.kind == StreamKind.SHARED for s in graph.streams), np.uint8, len(graph.streams))
+    return Columns(
+        pred_ptr=_fixed(pointer, np.int64),
+        pred=_fixed(graph.pred, np.int32),
+        lag_ns=_fixed(graph.lag_ns, np.int64),
+        relation=_fixed(graph.relation, np.uint8),
+        stream=_fixed(graph.stream, np.int32),
+        duration_ns=_fixed(graph.duration_ns, np.int64),
+        priority=_fixed(graph.priority, np.int32),
+        shared=_fixed(shared, np.uint8),
+        relations=int(np.bitwise_or.reduce(graph.relation)) if edges else 0,
+    )
+
+
+def refuse(graph: Graph) -> NoReturn:
+    """Raise the GraphError that says why a kernel gave up on `graph`."""
+    graph.verify()
+    raise GraphError(f"the times of {graph!r} grow beyond {TIME_LIMIT_NS} ns (146 years); check its durations and lags")
+
+
+def _fixed(column: NDArray[Any], dtype: Any) -> NDArray[Any]:
+    """A read-only contiguous view of `column`, or a copy where it has another layout or dtype."""
+    fixed = np.ascontiguousarray(column, dtype).view()
+    fixed.setflags(write=False)
+    return fixed
