@@ -41,6 +41,7 @@ class EventArgs(msgspec.Struct, gc=False):
     forward_thread: Any = _integer("Fwd thread id")
     record_id: Any = _integer("Record function id")
     bytes: Any = MISSING
+    size_bytes: Any = MISSING
     memory_bytes: Any = _integer("Bytes")
     total_allocated_bytes: Any = _integer("Total Allocated")
     memory_device: Any = _integer("Device Id")

@@ -23,6 +23,8 @@ READ_BYTES: Final = 1 << 18
 LARGEST_BYTES: Final = 1 << 26
 """An event, or a member beside the event array, that is larger is left out."""
 
+OWN_TIMELINE: Final = re.compile(rb'\s*\{\s*"makespan"\s*:\s*\{')
+"""How the timelines begin that Makespan itself exports."""
 NO_OPENING: Final = "no opening bracket"
 NO_CLOSING: Final = "no closing bracket"
 TOO_LARGE: Final = "event or member too large"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,13 @@ def trailing_number(text: str) -> int:
     """The last number in a process's or thread's name ("stream 7" is 7), NONE where there is none."""
     found = _LAST_NUMBER.search(text)
     return int(found[1]) if found and len(found[1]) < 19 else NONE
+
+
+def stated_rank(metadata: Mapping[str, Any], member: str = "rank") -> int:
+    """The rank (or the world size) in a file's distributedInfo, NONE where it has none."""
+    info = metadata.get("distributedInfo")
+    value = info.get(member) if isinstance(info, dict) else None
+    return value if type(value) is int and 0 <= value < 2**31 else NONE
 
 
 def lanes_of(

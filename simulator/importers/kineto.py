@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from makespan.simulator.chrome_arrows import Arrows, find_arrows
-from makespan.simulator.chrome_columns import ChromeColumns, read_columns
-from makespan.simulator.chrome_table import assemble, lanes_of, rebased
+from makespan.simulator.chrome_collector import read_columns
+from makespan.simulator.chrome_columns import ChromeColumns
+from makespan.simulator.chrome_json import OWN_TIMELINE
+from makespan.simulator.chrome_table import assemble, lanes_of, rebased, stated_rank
 from makespan.simulator.chrome_times import MISSING
 from makespan.simulator.kineto_attributes import kineto_attributes, with_collectives, with_inherited_metadata
 from makespan.simulator.kineto_kinds import (
@@ -45,6 +47,8 @@ _ON_DEVICE: Final = (*_DEVICE_WORK, EventKind.DEVICE_ANNOTATION, EventKind.SYNC_
 def recognise(source: Source) -> int:
     """2 where the head holds Kineto's header or one of its categories."""
     head = source.head
+    if OWN_TIMELINE.match(head):
+        return 0
     return (
         2
         if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[") and _MARKS.search(head) and _CHROME.search(head)
@@ -56,7 +60,7 @@ def read(source: Source, diagnostics: Diagnostics, strict: bool) -> list[RankTra
     """The events of one profile; raises TraceError where reading is strict and the file is damaged."""
     columns = read_columns(source, diagnostics, strict)
     kind = _kinds(columns)
-    correlation, external_id = _ids(columns, "correlation"), _ids(columns, "external_id", "external_id_of_2021")
+    correlation, external_id = columns.ids("correlation"), columns.ids("external_id", "external_id_of_2021")
     _infer_kinds(columns, kind, correlation, source.name, diagnostics)
     on_device = np.isin(kind, _ON_DEVICE)
     stampless = _stampless(columns, kind, on_device)
@@ -100,35 +104,19 @@ def read(source: Source, diagnostics: Diagnostics, strict: bool) -> list[RankTra
         attrs=kineto_attributes(columns, kind),
         arrows=arrows,
     )
-    info = columns.metadata.get("distributedInfo")
-    told: dict[str, Any] = info if isinstance(info, dict) else {}
     return [
         RankTrace(
-            rank=_integer(told.get("rank")),
+            rank=stated_rank(columns.metadata),
             source=source.name,
             format=TITLE,
             events=events,
             diagnostics=diagnostics,
             clock=clock,
             clock_base_ns=clock_base_ns,
-            world_size=_integer(told.get("world_size")),
+            world_size=stated_rank(columns.metadata, "world_size"),
             metadata=dict(columns.metadata),
         )
     ]
-
-
-def _integer(value: Any) -> int:
-    return value if type(value) is int and 0 <= value < 2**31 else NONE
-
-
-def _ids(columns: ChromeColumns, *members: str) -> NDArray[np.int64]:
-    """(n,) the first of the members that an event carries; zero and below mean none."""
-    ids = np.full(len(columns), NONE, np.int64)
-    for member in reversed(members):
-        column = columns.args.get(member)
-        if column is not None:
-            ids[column.rows] = np.where(column.values > 0, column.values, NONE)
-    return ids
 
 
 def _kept_apart(ids: NDArray[np.int64], process: NDArray[np.int64]) -> NDArray[np.int64]:
