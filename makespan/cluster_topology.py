@@ -73,14 +73,18 @@ def route(cluster: Cluster, rank_a: int, rank_b: int, choice: int = 0) -> tuple[
 def routes(cluster: Cluster, rank_a: int, rank_b: int) -> list[tuple[Link, ...]]:
     """All equally quick routes, at most MAX_EQUAL_ROUTES, in a fixed order.
 
-    They stay within the enclosures that hold the two ends and the switches of those around them, as traffic in
-    a tree or a Clos network does; only where nothing leads through these, every part of the cluster may help.
+    They lead over switches, not through other devices, and stay within the enclosures that hold the two ends
+    and the switches of those around them, as traffic in a tree or a Clos network does. Only where nothing leads
+    through these, the whole cluster may help, and then other devices too (rings and tori).
     """
     source, target = cluster.device_of(rank_a).place, cluster.device_of(rank_b).place
     if source == target:
         return [()]
-    found = _quickest(_topology(cluster, (_parsed(source), _parsed(target))), source, target)
-    found = found or _quickest(expand(cluster), source, target)
+    found = _quickest(_topology(cluster, (_parsed(source), _parsed(target))), source, target, through_devices=False)
+    if not found:
+        whole = expand(cluster)
+        found = _quickest(whole, source, target, through_devices=False)
+        found = found or _quickest(whole, source, target, through_devices=True)
     if not found:
         raise ClusterError(
             f"{cluster.source}: nothing leads from {source} (rank {rank_a}) to {target} (rank {rank_b}); connect them"
@@ -88,14 +92,19 @@ def routes(cluster: Cluster, rank_a: int, rank_b: int) -> list[tuple[Link, ...]]
     return found
 
 
-def _quickest(topology: nx.MultiGraph[str], source: str, target: str) -> list[tuple[Link, ...]]:
+def _quickest(
+    topology: nx.MultiGraph[str], source: str, target: str, *, through_devices: bool
+) -> list[tuple[Link, ...]]:
     import networkx as nx
 
     def quickest_link(one: str, other: str) -> Link:
         links = [Link(one, other, edge["link"], edge["lanes"]) for edge in topology[one][other].values()]
         return min(links, key=lambda link: link.duration_ns(ROUTE_BYTES))
 
-    def weight(one: str, other: str, _: Any) -> int:
+    def weight(one: str, other: str, _: Any) -> int | None:
+        """None hides a link: it would lead into a device on the way."""
+        if not through_devices and other != target and topology.nodes[other]["kind"] == "device":
+            return None
         return quickest_link(one, other).duration_ns(ROUTE_BYTES)
 
     try:

@@ -183,7 +183,7 @@ def _print_footnotes(summary: Mapping[str, Any], console: Console) -> None:
     length = max(summary["critical_path"]["length_ms"], 1e-9)
     residual, inferred = (100 * guessed.get(kind, 0.0) / length for kind in ("residual", "inferred"))
     console.print(
-        f"\nOf the critical path {inferred:.2f} % rests on inferred lags, {residual:.2f} % on waits without explanation."
+        f"\nOf the critical path {inferred:.2f} % rests on inferred lags, {residual:.2f} % on unexplained waits."
     )
     for label in ("notes", "skipped"):
         for reason, count in summary[label].items():

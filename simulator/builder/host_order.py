@@ -207,6 +207,8 @@ def _emit(
                     stop = idle_from[span]
             elif closing >= 0 and (first[closing] < 0 or returning == closing):
                 stop = here  # an event that would leave no trace, or a wait to the call's very end
+            elif woken and at_mark and boundary_is_end[boundary] and made > 0 and out_lane[made - 1] == current:
+                stop = here  # a step that ends at the moment of waking
             else:
                 break
             out_lane[made], out_start[made], out_duration[made] = current, here, stop - here

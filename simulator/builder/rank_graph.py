@@ -121,10 +121,10 @@ def _cut(
     callers = np.flatnonzero(waits.target >= 0).astype(np.int32)
     until = np.clip(end[waits.target[callers]], start[callers], end[callers])
     idle = IdleSpans.of(
-        np.concatenate([events.lane[callers], events.lane[handoffs.woken]]),
+        np.concatenate([events.lane[callers], handoffs.lane]),
         np.concatenate([np.minimum(start[callers] + ISSUE_NS, until), handoffs.idle_from_ns]),
-        np.concatenate([until, start[handoffs.woken]]),
-        np.concatenate([callers, np.full(len(handoffs.woken), NONE, np.int32)]),
+        np.concatenate([until, handoffs.woken_ns]),
+        np.concatenate([callers, np.full(len(handoffs.lane), NONE, np.int32)]),
     )
     boundaries = Boundaries(
         np.tile(events.lane[marks], 2),
@@ -170,10 +170,11 @@ def _join(
         size = np.where((event >= 0) & carries, np.maximum(known[event], 0), 0)
     start_ns = np.concatenate([segments.start_ns, events.start_ns[order.rows]])
 
+    woken = _first_segments(segments, handoffs.lane, handoffs.woken_ns)
     edges = Edges.concatenate(
         [
-            _thread_edges(segments, segments.first_segment[handoffs.woken], origin_ns),
-            _handoff_edges(events, segments, handoffs),
+            _thread_edges(segments, woken, origin_ns),
+            _handoff_edges(events, segments, handoffs, woken),
             _wait_edges(events, segments, waits, work_op),
             _device_edges(events, segments, order, work_op),
         ]
@@ -186,7 +187,7 @@ def _join(
         "device work that starts before its launch": order.early,
         "host calls that waited for device work": int(np.count_nonzero((waits.target >= 0) & ~waits.blocked_launch)),
         "launches blocked by a full queue": int(np.count_nonzero(waits.blocked_launch)),
-        "threads woken by another": len(handoffs.woken),
+        "threads woken by another": len(handoffs.lane),
     }
     return RankGraph(
         streams=streams,
@@ -251,21 +252,29 @@ def _thread_edges(segments: HostSegments, woken: NDArray[np.int32], origin_ns: i
     return Edges.concatenate([order, start])
 
 
-def _handoff_edges(events: EventTable, segments: HostSegments, handoffs: Handoffs) -> Edges:
-    woken, source = handoffs.woken, handoffs.source
+def _first_segments(segments: HostSegments, lane: NDArray[np.int32], at_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """(k,) the first segment of each `lane` (k,) that starts at `at_ns` (k,) or later."""
+    found = np.empty(len(lane), np.int64)
+    for one in np.unique(lane):
+        first, last = np.searchsorted(segments.lane, (one, one + 1))
+        found[lane == one] = first + np.searchsorted(segments.start_ns[first:last], at_ns[lane == one])
+    return found
+
+
+def _handoff_edges(events: EventTable, segments: HostSegments, handoffs: Handoffs, woken: NDArray[np.int64]) -> Edges:
     by_end = ~handoffs.enqueued
-    lag = events.start_ns[woken] - events.end_ns[source]
+    source = handoffs.source[by_end]
     woke = Edges.of(
-        segments.last_segment[source[by_end]],
-        segments.first_segment[woken[by_end]],
-        np.maximum(lag[by_end], 0),
+        segments.last_segment[source],
+        woken[by_end],
+        np.maximum(handoffs.woken_ns[by_end] - events.end_ns[source], 0),
         kind=EdgeKind.HANDOFF,
         evidence=Evidence.INFERRED,
     )
-    source, woken = source[handoffs.enqueued], woken[handoffs.enqueued]
-    delay = events.start_ns[woken] - events.start_ns[source]
+    source, spans = handoffs.source[handoffs.enqueued], woken[handoffs.enqueued]
+    calls = segments.first_segment[source]
+    delay = handoffs.woken_ns[handoffs.enqueued] - events.start_ns[source]
     usual = int(np.median(delay)) if len(delay) else 0
-    calls, spans = segments.first_segment[source], segments.first_segment[woken]
     late = delay > 2 * usual + ENQUEUE_JITTER_NS
     started = Edges.of(
         calls, spans, np.where(late, usual, delay), Relation.START_START, EdgeKind.LAUNCH, Evidence.INFERRED

@@ -15,7 +15,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from makespan.simulator.builder.enqueued import find_enqueuing_calls
-from makespan.trace import NONE, EventKind, EventTable
+from makespan.trace import NONE, EventKind, EventTable, LaneKind
 
 CLOCK_SLACK_NS: Final = 2_000
 """Host and device stamps of one trace disagree by up to this much."""
@@ -49,15 +49,16 @@ class HostWaits:
 
 @dataclass(frozen=True, slots=True)
 class Handoffs:
-    """Threads set to work by others, k rows, by lane and time.
+    """Threads set to work by others, k rows.
 
-    Event `woken` (k,) began after its thread had been idle since `idle_from_ns` (k,). It was woken by the end of
-    event `source` (k,) of another thread, or, where `enqueued` (k,) is set, put there by the call `source`.
+    Thread `lane` (k,) went to work at `woken_ns` (k,), having been idle since `idle_from_ns` (k,). It was woken by the
+    end of event `source` (k,) of another thread, or, where `enqueued` (k,) is set, given work by the call `source`.
     """
 
-    woken: NDArray[np.int32]
-    source: NDArray[np.int32]
+    lane: NDArray[np.int32]
+    woken_ns: NDArray[np.int64]
     idle_from_ns: NDArray[np.int64]
+    source: NDArray[np.int32]
     enqueued: NDArray[np.bool_]
 
 
@@ -140,28 +141,40 @@ def find_host_waits(
 
 
 def find_handoffs(events: EventTable, host: NDArray[np.int32]) -> Handoffs:
-    """Threads that began to work right after another of their process had ended an op, or on its call."""
-    working = (EventKind.CPU_OP, EventKind.RUNTIME, EventKind.COLLECTIVE, EventKind.SEND, EventKind.RECV)
-    rows = host[np.isin(events.kind[host], working)]
-    rows = rows[np.lexsort((-events.end_ns[rows], events.start_ns[rows], events.lane[rows]))]
-    outermost = rows[_is_outermost(events.start_ns[rows], events.end_ns[rows], events.lane[rows])]
+    """Threads that went to work right after another of their process had ended an op, or on its call.
+
+    A thread works while an op is open and at the moments at which a user's range or step begins or ends on it.
+    """
+    works = (EventKind.CPU_OP, EventKind.RUNTIME, EventKind.COLLECTIVE, EventKind.SEND, EventKind.RECV)
+    ops = host[np.isin(events.kind[host], works)]
+    hosts = np.fromiter((lane.kind != LaneKind.DEVICE for lane in events.lanes), np.bool_, len(events.lanes))
+    ranges = np.flatnonzero(np.isin(events.kind, (EventKind.ANNOTATION, EventKind.STEP)) & hosts[events.lane])
+    rows = np.concatenate([ops, ranges, ranges])
+    start = np.concatenate([events.start_ns[ops], events.start_ns[ranges], events.end_ns[ranges]])
+    end = np.concatenate([events.end_ns[ops], events.start_ns[ranges], events.end_ns[ranges]])
+    order = np.lexsort((-end, start, events.lane[rows]))
+    order = order[_is_outermost(start[order], end[order], events.lane[rows[order]])]
+    is_op, start, end, rows = order < len(ops), start[order], end[order], rows[order]
+    lane = events.lane[rows]
+
     codes: dict[str, int] = {}
     process = np.fromiter(
-        (codes.setdefault(lane.process, len(codes)) for lane in events.lanes), np.int64, len(events.lanes)
+        (codes.setdefault(place.process, len(codes)) for place in events.lanes), np.int64, len(events.lanes)
     )
-    bounds = np.searchsorted(events.lane[outermost], np.arange(len(events.lanes) + 1))
-    source = _last_ended_elsewhere(
-        events.start_ns[outermost], events.end_ns[outermost], events.lane[outermost], bounds, process,
-        HANDOFF_GAP_NS, HANDOFF_REACH_NS,
-    )  # fmt: skip
-    enqueuing = find_enqueuing_calls(events, host)[outermost]
-    chosen = np.flatnonzero((source >= 0) | (enqueuing >= 0))
+    bounds = np.searchsorted(lane, np.arange(len(events.lanes) + 1))
+    woken_by = _last_ended_elsewhere(start, end, lane, is_op, bounds, process, HANDOFF_GAP_NS, HANDOFF_REACH_NS)
+    enqueuing = np.where(is_op, find_enqueuing_calls(events, host)[rows], NONE)
+    chosen = np.flatnonzero((woken_by >= 0) | (enqueuing >= 0))
     before = np.maximum(chosen - 1, 0)
-    same_lane = (events.lane[outermost[before]] == events.lane[outermost[chosen]]) & (chosen > 0)
-    idle_from = np.where(same_lane, events.end_ns[outermost[before]], np.iinfo(np.int64).min)
+    goes_on = (lane[before] == lane[chosen]) & (chosen > 0)
     enqueued = enqueuing[chosen] >= 0
-    woken_by = np.where(enqueued, enqueuing[chosen], outermost[source[chosen]])
-    return Handoffs(outermost[chosen], woken_by.astype(np.int32), idle_from, enqueued)
+    return Handoffs(
+        lane=lane[chosen],
+        woken_ns=start[chosen],
+        idle_from_ns=np.where(goes_on, end[before], np.iinfo(np.int64).min),
+        source=np.where(enqueued, enqueuing[chosen], rows[woken_by[chosen]]).astype(np.int32),
+        enqueued=enqueued,
+    )
 
 
 def _awaited_stream(events: EventTable, syncs: NDArray[np.int32]) -> NDArray[np.int64]:
@@ -244,7 +257,7 @@ def _is_outermost(start_ns: Any, end_ns: Any, lane: Any) -> Any:  # pragma: no c
 
 @njit(cache=True)
 def _last_ended_elsewhere(
-    start_ns: Any, end_ns: Any, lane: Any, bounds: Any, process: Any, gap_ns: int, reach_ns: int
+    start_ns: Any, end_ns: Any, lane: Any, is_op: Any, bounds: Any, process: Any, gap_ns: int, reach_ns: int
 ) -> Any:  # pragma: no cover - compiled
     """For each outermost event the one of another lane that ended last before it, within its thread's idle time."""
     found = np.full(len(start_ns), -1, np.int64)
@@ -260,6 +273,8 @@ def _last_ended_elsewhere(
                 continue
             lower, upper = bounds[other], bounds[other + 1]
             place = lower + np.searchsorted(end_ns[lower:upper], start_ns[row], side="right") - 1
+            while place >= lower and not is_op[place]:
+                place -= 1
             if place >= lower and end_ns[place] > latest:
                 latest = end_ns[place]
                 found[row] = place

@@ -251,6 +251,21 @@ def test_a_collective_on_a_worker_thread_hangs_on_the_call_that_enqueued_it() ->
     assert edges(graph, EdgeKind.HANDOFF)[-1] == ("gloo:all_reduce", "copy back", "FINISH_START", 5, "INFERRED")
 
 
+def test_a_range_that_begins_or_ends_shows_that_its_thread_was_awake() -> None:
+    rows = [
+        Row(STEP, "ProfilerStep#1", "main", 0, 200),
+        Row(STEP, "ProfilerStep#2", "main", 200, 100),
+        Row(CPU, "optimizer", "main", 0, 50),
+        Row(CPU, "elsewhere", "worker", 0, 100),
+        Row(CPU, "next", "main", 220, 80),
+    ]
+    graph = built(rows)
+    start, end = sweep(graph)
+    # Woken at 100 at the latest, the main thread ended its step at 200 by itself.
+    assert [end[step.end_op] - start[step.begin_op] for step in graph.steps] == [200_000, 100_000]
+    assert edges(graph, EdgeKind.HANDOFF) == [("elsewhere", "think time", "FINISH_START", 100, "INFERRED")]
+
+
 def test_threads_of_other_processes_wake_nobody() -> None:
     trace = trace_of([Row(CPU, "loader", "worker", 0, 100), Row(CPU, "forward", "main", 110, 20)])
     events = trace.ranks[0].events
