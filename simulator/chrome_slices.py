@@ -121,9 +121,9 @@ class Drawing:
                 graph.rank[to], self.tracks.of_op[to] + 1, arrives,
             )  # fmt: skip
             yield ",\n".join(
-                f'{{"ph":"s","cat":"{_ARROW[kind][0]}","name":"{_ARROW[kind][1]}","id":{number},'
+                f'{{"ph":"s","cat":"{_ARROW[kind]}","name":"{_ARROW[kind]}","id":{number},'
                 f'"pid":{_process(rank)},"tid":{thread},"ts":{_us(left)}}},\n'
-                f'{{"ph":"f","bp":"e","cat":"{_ARROW[kind][0]}","name":"{_ARROW[kind][1]}","id":{number},'
+                f'{{"ph":"f","bp":"e","cat":"{_ARROW[kind]}","name":"{_ARROW[kind]}","id":{number},'
                 f'"pid":{_process(to_rank)},"tid":{to_thread},"ts":{_us(arrived)}}}'
                 for number, kind, rank, thread, left, to_rank, to_thread, arrived in zip(
                     *(column.tolist() for column in columns), strict=True
@@ -184,34 +184,40 @@ class Drawing:
     def _host_events(self, correlation: NDArray[np.int64]) -> Iterator[str]:
         """Host events in order of time, those around others before them, as viewers expect of equal starts."""
         graph, spans = self.graph, self.spans
-        events = {part.rank: part.events for part in self.trace}
-        names = {rank: [_json(name) for name in table.names] for rank, table in events.items()}
+        names: list[str] = []
+        name, kind = np.zeros((2, len(spans)), np.int64)
+        for part in self.trace:
+            mine = spans.rank == part.rank
+            name[mine] = part.events.name[spans.row[mine]] + len(names)
+            kind[mine] = part.events.kind[spans.row[mine]]
+            names += map(_json, part.events.names)
         kinds = [f'"kind":"{kind.name.lower()}"' for kind in EventKind]
         categories = [_EVENT_CATEGORY.get(kind, "cpu_op") for kind in EventKind]
-        steps = [*(f',"step":{_json(name)}' for name in graph.step_names), ""]
+        steps = [*(f',"step":{_json(step)}' for step in graph.step_names), ""]
         owner = np.repeat(np.arange(len(spans)), np.diff(spans.pointer))
-        size, call = np.zeros(len(spans), np.int64), np.zeros(len(spans), np.int64)
+        size, call = np.zeros((2, len(spans)), np.int64)
         np.add.at(size, owner, graph.size_bytes[spans.own])
         np.maximum.at(call, owner, correlation[spans.own])
         times = np.stack([spans.own, self.start_ns[spans.own], self.end_ns[spans.own]], axis=1)
         start, end = self.start_ns[spans.first_op], self.end_ns[spans.last_op]
         track = self.tracks.of_op[spans.first_op]
         for part in _chunks(np.lexsort((-end, start, track))):
-            lines: list[str] = []
-            for number in part.tolist():
-                rank, row = int(spans.rank[number]), int(spans.row[number])
-                table, kind = events[rank], int(events[rank].kind[row])
-                own = times[spans.pointer[number] : spans.pointer[number + 1]].ravel().tolist()
-                begin, length = int(start[number]), int(end[number] - start[number])
-                lines.append(
-                    f'{{"ph":"X","cat":"{categories[kind]}",'
-                    f'"name":{names[rank][table.name[row]]},'
-                    f'"pid":{_process(rank)},"tid":{track[number] + 1},'
-                    f'"ts":{_us(begin)},"dur":{_us(length)},"args":{{"ops":{own},{kinds[kind]}'
-                    f"{steps[graph.step[spans.first_op[number]]]}"
-                    f"{_member('size_bytes', int(size[number]))}{_member('correlation', int(call[number]))}}}}}"
-                )
-            yield ",\n".join(lines)
+            columns = (
+                name[part], kind[part], graph.step[spans.first_op[part]], spans.rank[part] + 1, track[part] + 1,
+                start[part], end[part] - start[part], size[part], call[part],
+                spans.pointer[part], spans.pointer[part + 1],
+            )  # fmt: skip
+            yield ",\n".join(
+                [
+                    f'{{"ph":"X","cat":"{categories[what]}","name":{names[code]},"pid":{process},"tid":{thread},'
+                    f'"ts":{begin // 1000}.{begin % 1000:03d},"dur":{length // 1000}.{length % 1000:03d},'
+                    f'"args":{{"ops":{times[first:last].ravel().tolist()},{kinds[what]}{steps[step]}'
+                    f"{_member('size_bytes', size_bytes)}{_member('correlation', number)}}}}}"
+                    for code, what, step, process, thread, begin, length, size_bytes, number, first, last in zip(
+                        *(column.tolist() for column in columns), strict=True
+                    )
+                ]
+            )
 
 
 def critical_path_slices(schedule: Schedule) -> Iterator[str]:
@@ -220,14 +226,15 @@ def critical_path_slices(schedule: Schedule) -> Iterator[str]:
     yield _metadata("process_sort_index", _CRITICAL_PROCESS, 0, sort_index=-1)
     yield _metadata("thread_name", _CRITICAL_PROCESS, 1, name="critical path")
     graph, pieces = schedule.graph, critical_path(schedule).pieces
+    edge_kinds, evidence = [kind.name.lower() for kind in EdgeKind], [item.name.lower() for item in Evidence]
     for place in np.flatnonzero(pieces.length_ns > 0).tolist():
         op, edge = int(pieces.op[place]), int(pieces.edge[place])
         stream = graph.streams[graph.stream[op]]
         args: dict[str, Any] = {"critical_op": op, "rank": stream.rank, "stream": stream.name}
         name = graph.name_of(op)
         if edge != NONE:
-            args["edge"], args["evidence"] = EdgeKind(graph.edge_kind[edge]).name, Evidence(graph.evidence[edge]).name
-            name = f"{args['edge'].lower()} lag before {name}"
+            args["edge"], args["evidence"] = edge_kinds[graph.edge_kind[edge]], evidence[graph.evidence[edge]]
+            name = f"{args['edge']} lag before {name}"
         elif pieces.part[place] == PiecePart.STREAM:
             name = f"stream gap before {name}"
         begin, end = int(pieces.from_ns[place]), int(pieces.to_ns[place])
@@ -240,10 +247,8 @@ def _categories(table: dict[OpKind, str], other: str) -> list[str]:
 
 
 _HOST: Final = _categories(_HOST_CATEGORY, _ANNOTATION)
-_ARROW: Final = [
-    ("ac2g" if kind in _LAUNCHES else kind.name.lower(), "ac2g" if kind in _LAUNCHES else kind.name.lower())
-    for kind in EdgeKind
-]
+_ARROW: Final = ["ac2g" if kind in _LAUNCHES else kind.name.lower() for kind in EdgeKind]
+"""What an arrow is called, by edge kind: launches as PyTorch profiles call them."""
 
 
 def _slice(category: str, name: str, place: str, begin_ns: int, end_ns: int, args: dict[str, Any]) -> str:
