@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -68,10 +69,15 @@ def iteration_time_ms(table: pd.DataFrame, column: str = "replayed_ms") -> float
     `column` "measured_ms" gives the measured one, NaN where no step was measured. Steps of different ranks are
     the same step where they have the same name.
     """
+    return median_of_slowest(table["name"].tolist(), table[column].tolist())
+
+
+def median_of_slowest(names: Sequence[str], lengths: Sequence[float]) -> float:
+    """Of the lengths (k,) of each step, by name, the largest; of those the median. NaN counts as not there."""
     slowest: dict[str, float] = {}
-    for name, value in zip(table["name"].tolist(), table[column].tolist(), strict=True):
-        if not np.isnan(value):
-            slowest[name] = max(value, slowest.get(name, value))
+    for name, length in zip(names, lengths, strict=True):
+        if not np.isnan(length):
+            slowest[name] = max(length, slowest.get(name, length))
     return float(np.median(list(slowest.values()))) if slowest else float("nan")
 
 

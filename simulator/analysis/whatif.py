@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from makespan.edit import GraphEdit
 from makespan.errors import SelectorError
@@ -14,8 +15,10 @@ from makespan.graph import EdgeKind, Evidence, Graph, Relation, Stream
 from makespan.schedule import Schedule
 from makespan.simulator.analysis.critical_path import critical_path
 from makespan.simulator.analysis.selectors import select
-from makespan.simulator.analysis.steps import iteration_time_ms, steps
+from makespan.simulator.analysis.steps import iteration_time_ms, median_of_slowest, steps
 from makespan.simulator.replay import Order, replay
+from makespan.simulator.scenarios import replay_scenarios
+from makespan.units import NS_PER_MS
 
 ALL = "all"
 WITHIN_RUN = (EdgeKind.STREAM, EdgeKind.ROOM)
@@ -39,12 +42,15 @@ class Scale:
         edit = GraphEdit(graph)
         chosen = select(graph, self.selector)
         edit.scale_duration(chosen, self.factor)
-        if self.selector.strip() == ALL:
-            edit.scale_lag(np.ones(graph.edge_count, np.bool_), self.factor)
-        else:
-            within_run = (graph.relation == Relation.START_START) & np.isin(graph.edge_kind, WITHIN_RUN)
-            edit.scale_lag(within_run & chosen[graph.pred], self.factor)
+        edit.scale_lag(self.lags(graph, chosen), self.factor)
         return edit.finish().graph
+
+    def lags(self, graph: Graph, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """(m,) bool: edges whose lags are scaled along with the `chosen` ops (n,)."""
+        if self.selector.strip() == ALL:
+            return np.ones(graph.edge_count, np.bool_)
+        within_run = (graph.relation == Relation.START_START) & np.isin(graph.edge_kind, WITHIN_RUN)
+        return within_run & chosen[graph.pred]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,17 +158,40 @@ def what_if(
     return WhatIf(tuple(changes), baseline or replay(graph, order), replay(changed, order))
 
 
-def sensitivity(graph: Graph, selector: str, factors: Iterable[float], order: Order = "recorded") -> pd.DataFrame:
-    """How the iteration time depends on the speed of some ops: `factor`, `iteration_time_ms`, `change_pct`."""
+def sensitivity(
+    graph: Graph, selectors: Iterable[str], factors: Iterable[float], order: Order = "recorded"
+) -> pd.DataFrame:
+    """How the iteration time depends on the speed of some ops, for each selector and factor.
+
+    Columns `selector`, `factor`, `iteration_time_ms` and `change_pct`. Raises SelectorError as `select` does.
+    """
     before = iteration_time_ms(steps(replay(graph, order)))
-    rows: list[tuple[float, float, float]] = []
-    for factor in factors:
-        after = iteration_time_ms(steps(replay(Scale(selector, factor)(graph), order)))
-        rows.append((factor, after, _change_pct(before, after)))
-    return pd.DataFrame(rows, columns=["factor", "iteration_time_ms", "change_pct"])
+    scales = list(factors)
+    rows: list[tuple[str, float, float, float]] = []
+    for selector in selectors:
+        chosen = select(graph, selector)
+        only_durations = not np.any(Scale(selector, 1.0).lags(graph, chosen))
+        if only_durations and order == "recorded":
+            times = _scenario_times_ms(graph, chosen, scales)
+        else:
+            times = [iteration_time_ms(steps(replay(Scale(selector, scale)(graph), order))) for scale in scales]
+        rows += [(selector, scale, time, _change_pct(before, time)) for scale, time in zip(scales, times, strict=True)]
+    return pd.DataFrame(rows, columns=["selector", "factor", "iteration_time_ms", "change_pct"])
 
 
-def _relink_streams(graph: Graph, edit: GraphEdit, moved: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
+def _scenario_times_ms(graph: Graph, chosen: NDArray[np.bool_], factors: list[float]) -> list[float]:
+    """Iteration times when the durations of `chosen` ops (n,) are scaled by each of `factors`: one sweep for all."""
+    watch = [op for step in graph.steps for op in (step.begin_op, step.end_op)]
+    table = np.stack([np.ones(len(factors)), np.array(factors, np.float64)], axis=1)
+    times = replay_scenarios(graph, chosen.astype(np.int32), table, watch=watch)
+    if not graph.steps:
+        return (times.makespan_ns / NS_PER_MS).tolist()
+    names = [step.name for step in graph.steps]
+    lengths = (times.end_ns[:, 1::2] - times.start_ns[:, 0::2]) / NS_PER_MS
+    return [median_of_slowest(names, row) for row in lengths.tolist()]
+
+
+def _relink_streams(graph: Graph, edit: GraphEdit, moved: NDArray[np.bool_]) -> None:
     """Take the `moved` ops out of the recorded order of their old streams.
 
     Edges that stand for that order go; an op behind moved ones follows the last that stayed before them, at the

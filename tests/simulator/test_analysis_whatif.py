@@ -26,11 +26,10 @@ def test_scaling_everything_scales_the_makespan(graph: Graph, factor: int) -> No
     assert np.array_equal(found.changed.start_ns, factor * found.baseline.start_ns)
 
 
-@given(
-    graphs(shared=False),
-    st.sampled_from(["cpu", "gpu", "comm", "name:a", "rank:0,comm"]),
-    st.sampled_from([0, 0.5, 1, 3]),
-)
+SELECTORS = ["cpu", "gpu", "comm", "name:a", "rank:0,comm"]
+
+
+@given(graphs(shared=False), st.sampled_from(SELECTORS), st.sampled_from([0, 0.5, 1, 3]))
 def test_scaling_some_ops_is_a_replay_with_other_durations(graph: Graph, selector: str, factor: float) -> None:
     try:
         chosen = select(graph, selector)
@@ -139,9 +138,24 @@ def synchronised(gemm_us: float, host_us: float) -> Graph:
 
 def test_sensitivity_of_a_step_to_its_device_and_its_host() -> None:
     graph = synchronised(gemm_us=200, host_us=80)
-    table = sensitivity(graph, "gpu", [0.5, 1, 2])
-    assert table["factor"].tolist() == [0.5, 1, 2]
-    assert table["iteration_time_ms"].tolist() == pytest.approx([0.2, 0.3, 0.5])
-    assert table["change_pct"].tolist() == pytest.approx([-100 / 3, 0, 200 / 3])
-    faster_host = sensitivity(graph, "name:aten::mm", [0.5])
-    assert faster_host["iteration_time_ms"].tolist() == pytest.approx([0.26])
+    table = sensitivity(graph, ["gpu", "name:aten::mm"], [0.5, 1, 2])
+    assert table["selector"].tolist() == ["gpu"] * 3 + ["name:aten::mm"] * 3
+    assert table["factor"].tolist() == [0.5, 1, 2] * 2
+    assert table["iteration_time_ms"].tolist() == pytest.approx([0.2, 0.3, 0.5, 0.26, 0.3, 0.38])
+    assert table["change_pct"].tolist() == pytest.approx([-100 / 3, 0, 200 / 3, -40 / 3, 0, 80 / 3])
+
+
+@given(
+    graphs(shared=False), st.sampled_from([*SELECTORS, "all"]), st.lists(st.sampled_from([0, 0.5, 1, 3]), max_size=3)
+)
+def test_sensitivity_is_a_what_if_for_each_factor(graph: Graph, selector: str, factors: list[float]) -> None:
+    try:
+        select(graph, selector)
+    except SelectorError:
+        with pytest.raises(SelectorError):
+            sensitivity(graph, [selector], factors)
+        return
+    table = sensitivity(graph, [selector], factors)
+    found = [what_if(graph, [Scale(selector, factor)]) for factor in factors]
+    assert table["iteration_time_ms"].tolist() == [answer.iteration_time_ms for answer in found]
+    assert table["change_pct"].tolist() == pytest.approx([answer.change_pct for answer in found], nan_ok=True)
