@@ -23,25 +23,25 @@ class ArgumentColumns:
         self._parts: dict[str, list[tuple[NDArray[np.int32], NDArray[Any]]]] = {}
         self._tables = {"shapes": Codes(spell_tight), "shapes_of_2021": Codes(spell_tight)}
 
-    def add(self, rows: NDArray[np.int32], args: Sequence[EventArgs]) -> NDArray[np.int32]:
-        """Take over the args of `rows` (k,), ascending; returns the rows that held integers beyond 64 bits."""
-        beyond = [np.empty(0, np.int32)]
+    def add(self, rows: NDArray[np.int32], args: Sequence[EventArgs]) -> list[int]:
+        """Take over the args of `rows` (k,), ascending; returns the places in it of integers beyond 64 bits."""
+        beyond: set[int] = set()
         for member, default, values in zip(
             EventArgs.__struct_fields__,
             EventArgs.__struct_defaults__,
             zip(*map(astuple, args), strict=True),
-            strict=False,
+            strict=False,  # no events, no values
         ):
             if values.count(default) == len(values):
                 continue
             if default is MISSING:
                 column, large = integers(values)
                 there = column != MISSING
-                beyond.append(rows[large])
+                beyond.update(large)
             else:
                 there, column = self._text_codes(member, values)
             self.put(member, rows[there], column[there])
-        return np.unique(np.concatenate(beyond))
+        return sorted(beyond)
 
     def _text_codes(self, member: str, values: Sequence[Any]) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
         there = np.array([value is not None and value is not NO_TEXT for value in values])

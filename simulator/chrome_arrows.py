@@ -53,9 +53,10 @@ def find_arrows(
     rows = _touched(columns, ends[order], touchable)
     source, target = rows[partner[paired]], rows[paired]
     whole = (source != NONE) & (target != NONE)
-    touching = np.unique(np.r_[partner[paired[whole]], paired[whole]])
+    touching = np.zeros(len(ends), np.bool_)
+    touching[paired[whole]] = touching[partner[paired[whole]]] = True
     category = columns.flow_category[ends[order[paired[whole]]]]
-    return Arrows(source[whole], target[whole], category, len(ends) - len(touching))
+    return Arrows(source[whole], target[whole], category, len(ends) - int(np.count_nonzero(touching)))
 
 
 def _touched(columns: ChromeColumns, ends: NDArray[np.int64], touchable: NDArray[np.bool_]) -> NDArray[np.int32]:

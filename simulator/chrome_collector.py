@@ -149,22 +149,20 @@ class _Collector:
 
     def _add_args(
         self,
-        args: Sequence[EventArgs | None],
+        args: Sequence[EventArgs],
         is_row: NDArray[np.bool_],
         row_of: NDArray[np.int32],
         chunk: Chunk[ColumnEvent],
     ) -> None:
-        positions = np.array([at for at, given in enumerate(args) if given is not None], np.int64)
-        positions = positions[is_row[positions]]
-        if not len(positions):
-            return
-        carried = [given for given in map(args.__getitem__, positions.tolist()) if given is not None]
-        beyond = self._args.add(row_of[positions], carried)
-        if len(beyond):
-            self._report("integer beyond 64 bits", is_row & np.isin(row_of, beyond), chunk)
+        positions = np.flatnonzero(is_row)
+        beyond = self._args.add(row_of[positions], list(map(args.__getitem__, positions.tolist())))
+        if beyond:
+            where = np.zeros(len(is_row), np.bool_)
+            where[positions[beyond]] = True
+            self._report("integer beyond 64 bits", where, chunk)
 
-    def _add_metadata(self, what: str, args: EventArgs | None, process: str, thread: str) -> None:
-        if args is not None and args.name is not None:
+    def _add_metadata(self, what: str, args: EventArgs, process: str, thread: str) -> None:
+        if args.name is not None:
             if what == "thread_name":
                 self._thread_names[process, thread] = spell(args.name)
             elif what == "process_name":

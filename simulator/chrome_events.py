@@ -26,7 +26,7 @@ def _json(spelled: str) -> Any:
     return msgspec.field(default=NO_TEXT, name=spelled)
 
 
-class EventArgs(msgspec.Struct, gc=False):
+class EventArgs(msgspec.Struct, gc=False, frozen=True):
     """The members of `args` that are kept, as profilers spell them; all others are skipped unread.
 
     Integers default to MISSING, text to None; what is kept as JSON text defaults to NO_TEXT.
@@ -66,6 +66,9 @@ class EventArgs(msgspec.Struct, gc=False):
     name: Any = None
 
 
+NO_ARGS: Final = EventArgs()
+
+
 class ColumnEvent(msgspec.Struct, gc=False):
     """A Chrome event with the members that become columns."""
 
@@ -77,7 +80,7 @@ class ColumnEvent(msgspec.Struct, gc=False):
     pid: Any = ""
     tid: Any = ""
     id: Any = MISSING
-    args: EventArgs | None = None
+    args: EventArgs = NO_ARGS
 
 
 class EventTimes(msgspec.Struct, gc=False):

@@ -65,8 +65,10 @@ def nanoseconds_of_numbers(numbers: Sequence[Any]) -> NDArray[np.int64]:
         column = np.frombuffer(array("q", numbers), np.int64)
     except (TypeError, OverflowError):
         return _from_floats(np.frombuffer(array("d", numbers), np.float64), numbers)
-    there = column != MISSING
-    return np.where(there, np.clip(column, -_LARGEST_US, _LARGEST_US) * 1000, MISSING)
+    if len(column) and column.min() >= -_LARGEST_US and column.max() <= _LARGEST_US:
+        return column * 1000
+    bounded = np.minimum(np.maximum(column, -_LARGEST_US), _LARGEST_US)
+    return np.where(column == MISSING, MISSING, bounded * 1000)
 
 
 def _from_floats(column: NDArray[np.float64], numbers: Sequence[Any]) -> NDArray[np.int64]:

@@ -23,9 +23,9 @@ def number_processes(
     pids: dict[str, int] = {}
     pid_of_place = np.array([pids.setdefault(place[0], len(pids)) for place in columns.places], np.int64)
     pid_of_row = pid_of_place[columns.place]
-    launching = list(dict.fromkeys(pid_of_row[calls].tolist()))
-    pairs = np.unique(np.stack([correlation[calls], pid_of_row[calls]]), axis=1)
-    if len(launching) < 2 or len(np.unique(pairs[0])) == pairs.shape[1]:
+    distinct, first = np.unique(pid_of_row[calls], return_index=True)
+    launching = distinct[np.argsort(first)].tolist()
+    if len(launching) < 2 or not _repeats(correlation[calls], pid_of_row[calls]):
         return np.zeros(len(columns.places), np.int64)
     call_place = np.array([columns.number[calls][pid_of_row[calls] == pid].mean() for pid in launching])
     owner = np.zeros(len(pids), np.int64)
@@ -38,6 +38,13 @@ def number_processes(
         matches = _launched(columns, calls, works[pid_of_row[works] == pid], correlation, pid_of_row, launching)
         owner[pid] = np.lexsort((distance, -matches))[0]
     return owner[pid_of_place]
+
+
+def _repeats(correlation: NDArray[np.int64], pid: NDArray[np.int64]) -> bool:
+    """Whether two processes use the same id."""
+    order = np.lexsort((pid, correlation))
+    same_id = correlation[order[1:]] == correlation[order[:-1]]
+    return bool(np.any(same_id & (pid[order[1:]] != pid[order[:-1]])))
 
 
 def _launched(

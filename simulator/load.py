@@ -74,10 +74,13 @@ def load(
 
 def find_importers() -> dict[str, Importer]:
     """All importers of the folder, by the names that `format` takes."""
-    found: dict[str, Importer] = {}
-    for module in pkgutil.iter_modules(importers_folder.__path__):
-        found[module.name.replace("_", "-")] = _as_importer(f"{importers_folder.__name__}.{module.name}")
-    return found
+    return {name: _as_importer(module) for name, module in _importer_modules().items()}
+
+
+def _importer_modules() -> dict[str, str]:
+    folder = importers_folder
+    names = sorted(module.name for module in pkgutil.iter_modules(folder.__path__))
+    return {name.replace("_", "-"): f"{folder.__name__}.{name}" for name in names}
 
 
 def on_one_base(parts: Iterable[RankTrace]) -> list[RankTrace]:
@@ -100,11 +103,11 @@ def on_one_base(parts: Iterable[RankTrace]) -> list[RankTrace]:
 def _named_importer(name: str) -> dict[str, Importer]:
     if "." in name:
         return {name: _as_importer(name)}
-    known = find_importers()
-    importer = known.get(name.replace("_", "-"))
-    if importer is None:
+    known = _importer_modules()
+    module = known.get(name.replace("_", "-"))
+    if module is None:
         raise TraceError(f"format {name!r} is not known, expected one of {', '.join(known)} or package.module")
-    return {name: importer}
+    return {name: _as_importer(module)}
 
 
 def _as_importer(module_name: str) -> Importer:
