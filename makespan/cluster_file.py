@@ -146,6 +146,7 @@ class _Enclosures:
     """Hosts and groups of a file, built when they are first named, each once."""
 
     def __init__(self, top: Table, devices: Mapping[str, DeviceType], links: Mapping[str, LinkType]) -> None:
+        self._top = top
         self._devices = devices
         self._links = links
         self._hosts = dict(top.tables("host"))
@@ -161,9 +162,10 @@ class _Enclosures:
     def root(self) -> Enclosure:
         """The whole cluster; hosts and groups that it doesn't hold are errors too."""
         root = self._enclosure("cluster", self._cluster, is_host=False, within=())
-        for label, table in (*self._hosts.items(), *self._groups.items()):
-            if label not in self._built:
-                raise table.fault("", "is never used: count it in [cluster] or in a group")
+        for key, known in (("host", self._hosts), ("group", self._groups)):
+            for label in known:
+                if label not in self._built:
+                    raise self._top.fault(f"{key}.{label}", "is never used: count it in [cluster] or in a group")
         if not 0 < root.device_count <= MAX_DEVICES:
             raise self._cluster.fault("hosts", f"give {root.device_count:,} devices, expected 1 to {MAX_DEVICES:,}")
         return root

@@ -137,11 +137,13 @@ def _topology(cluster: Cluster, around: tuple[_Place, ...]) -> nx.MultiGraph[str
                 for index in range(count)
                 if _is_near((*place, (inner.name, index)), around)
             ]
+    link_count = 0
     for enclosure, place in enclosures:
         for wiring in enclosure.wirings:
             link = cluster.links[wiring.link]
             for source, target in _wires(enclosure, place, wiring, around):
-                _expect_room(cluster, topology.number_of_edges() + 1, MAX_LINKS, "links")
+                link_count += 1
+                _expect_room(cluster, link_count, MAX_LINKS, "links")
                 topology.add_edge(source, target, link=link, lanes=wiring.lanes)
     return topology
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from makespan.errors import GraphError, PassError
+from makespan.errors import GraphError, MakespanError, PassError
 from makespan.graph import Graph
 from makespan.plan import Decision
 from makespan.protocols import Context, Pass, Rewrite
@@ -48,4 +48,5 @@ def _verify(name: str, rewrite: Rewrite, old_count: int) -> None:
 
 def _told(name: str, error: Exception, before: list[str]) -> str:
     ran = f"after {', '.join(before)}" if before else "as the first pass"
-    return f"pass {name} failed {ran}: {error or type(error).__name__}"
+    told = str(error) if isinstance(error, MakespanError) else f"{type(error).__name__} {error}".rstrip()
+    return f"pass {name} failed {ran}: {told}"

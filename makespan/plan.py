@@ -19,6 +19,7 @@ PLAN_VERSION: Final = 1
 MAX_PLAN_BYTES: Final = 64_000_000
 MAX_DEPTH: Final = 32
 """How deep lists and objects may nest in a payload."""
+_PAYLOAD_DEPTH: Final = 3
 PACKAGES: Final = ("makespan", "numpy", "numba", "torch")
 """Packages whose versions a new plan records."""
 
@@ -35,6 +36,8 @@ class Decision:
     payload: dict[str, Any]
 
     def __post_init__(self) -> None:
+        if type(self.payload) is not dict:
+            raise PlanError(f"{type(self.payload).__name__} at $.payload, expected an object")
         _expect_json(self.payload, "$.payload", 0)
 
 
@@ -102,7 +105,7 @@ def parse_plan(content: bytes, source: str) -> Plan:
     if not isinstance(raw, dict) or "format_version" not in raw:
         raise PlanError(f"{source}: no format_version at $; expected a plan as `makespan optimize --plan` writes it")
     stated = raw["format_version"]
-    if stated != PLAN_VERSION or not isinstance(stated, int):
+    if stated != PLAN_VERSION or type(stated) is not int:
         raise PlanError(
             f"{source}: plan of format version {stated!r} at $.format_version, but this makespan reads version "
             f"{PLAN_VERSION}; make the plan again, or install the makespan that wrote it"
@@ -113,10 +116,9 @@ def parse_plan(content: bytes, source: str) -> Plan:
         if isinstance(decision, dict):
             _expect_keys(decision, Decision, f"$.decisions[{place}]", source)
     try:
+        _expect_json(raw, "$", -_PAYLOAD_DEPTH)
         plan = msgspec.convert(raw, Plan)
-    except (msgspec.ValidationError, RecursionError) as error:
-        raise PlanError(f"{source}: {error}") from None
-    except PlanError as error:
+    except (PlanError, msgspec.ValidationError) as error:
         raise PlanError(f"{source}: {error}") from None
     _expect_time(plan.created, source)
     return plan
