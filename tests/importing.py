@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gzip
 import io
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import IO
 
 import pytest
 
@@ -30,12 +30,12 @@ def source_of(content: bytes, name: str = "trace") -> Source:
 
 
 def source_at(path: Path) -> Source:
-    opener: Callable[[], io.BufferedIOBase] = (
-        (lambda: gzip.open(path)) if path.suffix == ".gz" else (lambda: path.open("rb"))
-    )
+    def opener() -> IO[bytes]:
+        return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
+
     with opener() as stream:
         head = stream.read(HEAD_BYTES)
-    return Source(str(path), head, opener, None if path.suffix == ".gz" else path)  # type: ignore[arg-type]
+    return Source(str(path), head, opener, None if path.suffix == ".gz" else path)
 
 
 def read_one(importer: ModuleType, source: Source, strict: bool = False) -> RankTrace:
@@ -76,10 +76,10 @@ def assert_survives(importer: ModuleType, content: bytes, strict: bool) -> None:
     for part in parts:
         events = part.events
         assert (events.duration_ns >= 0).all()
-        assert len(events) == 0 or (0 <= events.lane.min() and events.lane.max() < len(events.lanes))
-        assert len(events) == 0 or (0 <= events.name.min() and events.name.max() < len(events.names))
+        assert len(events) == 0 or (events.lane.min() >= 0 and events.lane.max() < len(events.lanes))
+        assert len(events) == 0 or (events.name.min() >= 0 and events.name.max() < len(events.names))
         for column in events.attrs.values():
             assert (column.rows[1:] > column.rows[:-1]).all()
             assert len(column.rows) == 0 or column.rows[-1] < len(events)
         for ends in (events.flow_source, events.flow_target, part.dependency_source, part.dependency_target):
-            assert len(ends) == 0 or (0 <= ends.min() and ends.max() < len(events))
+            assert len(ends) == 0 or (ends.min() >= 0 and ends.max() < len(events))

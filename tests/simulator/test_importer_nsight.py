@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from importing import attrs_of, read_one, rows_of, source_at, source_of
+from importing import assert_survives, attrs_of, read_one, rows_of, source_at, source_of
 from nsight_exports import NEW, OLD, global_tid, strings, write_export
 
 from makespan.errors import TraceError
@@ -39,7 +39,7 @@ def one_step() -> dict[str, list[dict[str, object]]]:
             {**call, "start": 3500, "end": 9000, "correlationId": 6, "nameId": 11},
         ],
         "CUPTI_ACTIVITY_KIND_KERNEL": [
-            {**device, "start": 2100, "end": 5100, "streamId": 7, "correlationId": 1, "demangledName": 2, "shortName": 3},
+            {**device, "start": 2100, "end": 5100, "streamId": 7, "correlationId": 1, "demangledName": 2},
             {**device, "start": 5200, "end": 8200, "streamId": 13, "correlationId": 4, "demangledName": 4},
         ],
         "CUPTI_ACTIVITY_KIND_MEMCPY": [
@@ -252,8 +252,6 @@ def export(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damage_gives_a_table_or_a_trace_error(export: bytes, data: st.DataObject) -> None:
-    from importing import assert_survives
-
     content = bytearray(export[: data.draw(st.integers(0, len(export)))])
     if content:
         for place in data.draw(st.lists(st.integers(0, len(content) - 1), max_size=20)):
