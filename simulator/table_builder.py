@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from makespan.trace import ATTRS, NONE, EventKind, EventTable, Lane, LaneKind, NameTable, SparseColumn
+
+_WIDTH = 7
 
 
 class TableBuilder:
@@ -24,12 +27,12 @@ class TableBuilder:
     def __init__(self) -> None:
         self._names = NameTable()
         self._lanes: dict[Lane, int] = {}
-        self._rows: list[list[int]] = []
+        self._cells = array("q")
         self._attrs: dict[str, tuple[list[int], list[int | float | str]]] = {}
         self._flows: list[tuple[int, int, int]] = []
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._cells) // _WIDTH
 
     def lane(
         self,
@@ -55,8 +58,8 @@ class TableBuilder:
         **attrs: int | float | str | None,
     ) -> int:
         """Append an event and return its row; `attrs` are those of `makespan.trace.ATTRS`, None is left out."""
-        row = len(self._rows)
-        self._rows.append([start_ns, duration_ns, kind, self._names.code(name), lane, correlation, external_id])
+        row = len(self)
+        self._cells.extend((start_ns, duration_ns, kind, self._names.code(name), lane, correlation, external_id))
         for key, value in attrs.items():
             if value is not None:
                 self.set_attr(row, key, value)
@@ -72,7 +75,11 @@ class TableBuilder:
 
     def set_duration(self, row: int, duration_ns: int) -> None:
         """Set the duration of event `row`, for events whose end comes later in the file."""
-        self._rows[row][1] = duration_ns
+        self._cells[row * _WIDTH + 1] = duration_ns
+
+    def set_kind(self, row: int, kind: EventKind) -> None:
+        """Set the kind of event `row`, for events whose nature shows later in the file."""
+        self._cells[row * _WIDTH + 2] = kind
 
     def flow(self, source_row: int, target_row: int, kind: str) -> None:
         """An arrow of `kind` from one event to another."""
@@ -80,7 +87,7 @@ class TableBuilder:
 
     def table(self) -> EventTable:
         """Everything so far as an EventTable, rows in the order in which they were added."""
-        columns = np.array(self._rows, np.int64).reshape(-1, 7)
+        columns = np.array(self._cells, np.int64).reshape(-1, _WIDTH)
         flows = np.array(self._flows, np.int32).reshape(-1, 3)
         return EventTable(
             start_ns=columns[:, 0].copy(),
