@@ -16,7 +16,7 @@ from makespan.schedule import Schedule
 from makespan.simulator.analysis.critical_path import critical_path
 from makespan.simulator.analysis.selectors import select
 from makespan.simulator.analysis.steps import iteration_time_ms, median_of_slowest, steps
-from makespan.simulator.replay import Order, replay
+from makespan.simulator.replay import replay
 from makespan.simulator.scenarios import replay_scenarios
 from makespan.units import NS_PER_MS
 
@@ -143,7 +143,7 @@ class WhatIf:
 
 
 def what_if(
-    graph: Graph, changes: Sequence[Change], order: Order = "recorded", baseline: Schedule | None = None
+    graph: Graph, changes: Sequence[Change], order: str = "recorded", baseline: Schedule | None = None
 ) -> WhatIf:
     """Replay `graph` after `changes`, applied one after another, and beside it as it is.
 
@@ -159,7 +159,7 @@ def what_if(
 
 
 def sensitivity(
-    graph: Graph, selectors: Iterable[str], factors: Iterable[float], order: Order = "recorded"
+    graph: Graph, selectors: Iterable[str], factors: Iterable[float], order: str = "recorded"
 ) -> pd.DataFrame:
     """How the iteration time depends on the speed of some ops, for each selector and factor.
 
