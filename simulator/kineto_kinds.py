@@ -28,7 +28,7 @@ CATEGORY_KIND: Final = {
     "cuda_event": EventKind.SYNC_RECORD,
     "overhead": EventKind.OVERHEAD,
     "cpu_instant_event": EventKind.INSTANT,
-    "trace": EventKind.OTHER,
+    "trace": EventKind.ANNOTATION,  # the extent of the recording
     "cuda_profiler_range": EventKind.OTHER,
     "mtia_insight": EventKind.OTHER,
 }
@@ -66,6 +66,15 @@ def is_step(name: str) -> bool:
     (True, False)
     """
     return name.startswith("ProfilerStep") and _STEP.match(name) is not None
+
+
+def is_wait(name: str) -> bool:
+    """Whether a range says that its thread waits: captures put such ranges where the profiler records no wait.
+
+    >>> is_wait("makespan::wait ddp gradients"), is_wait("wait")
+    (True, False)
+    """
+    return name.startswith("makespan::wait")
 
 
 def host_collective(name: str) -> str:

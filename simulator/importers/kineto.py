@@ -20,6 +20,7 @@ from makespan.simulator.kineto_kinds import (
     device_collective,
     host_collective,
     is_step,
+    is_wait,
     kind_of_category,
 )
 from makespan.simulator.kineto_processes import number_processes
@@ -129,6 +130,8 @@ def _kinds(columns: ChromeColumns) -> NDArray[np.uint8]:
     kind = np.array([_UNKNOWN if k is None else k for k in by_category], np.uint8)[columns.category]
     steps = np.array([is_step(name) for name in columns.names])[columns.name]
     kind[steps & np.isin(kind, (EventKind.ANNOTATION, EventKind.CPU_OP))] = EventKind.STEP
+    waits = np.array([is_wait(name) for name in columns.names])[columns.name]
+    kind[waits & (kind == EventKind.ANNOTATION)] = EventKind.WAIT
     kind[np.isin(columns.phase, list(b"iIRnP"))] = EventKind.INSTANT
     kind[columns.phase == ord("C")] = EventKind.COUNTER
     return kind
