@@ -33,7 +33,8 @@ def main() -> None:
         try:
             trace = ms.load(path)
             graph = ms.build(trace)
-        except MakespanError:
+        except MakespanError as error:
+            rows.append(Row(f"{path.parent.name}/{path.name[:44]}", "", "no times to replay", "", str(error)[-60:]))
             continue
         marked = [step for step in graph.steps if step.name.startswith("ProfilerStep")]
         if not marked:

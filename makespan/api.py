@@ -27,7 +27,6 @@ from makespan.simulator.analysis.whatif import Change, Move, Remove, Scale, What
 from makespan.simulator.build import build
 from makespan.simulator.chrome_export import write_chrome
 from makespan.simulator.load import load as load_paths
-from makespan.simulator.replay import Order
 from makespan.simulator.replay import replay as run_replay
 from makespan.trace import Trace
 
@@ -134,7 +133,7 @@ def load(*paths: str | Path, strict: bool = False) -> Trace:
     return load_paths(list(paths), strict=strict)
 
 
-def replay(graph: Graph, order: Order = "recorded") -> Replay:
+def replay(graph: Graph, order: str = "recorded") -> Replay:
     """Run `graph` in simulated time.
 
     `order`: "recorded" keeps each stream's measured order; "ready" starts what is ready first; "dpro" is dPRO's rule.
@@ -180,7 +179,7 @@ def whatif(
     scale: Mapping[str, float] | Iterable[str] = (),
     remove: Iterable[str] = (),
     move: Mapping[str, str] | Iterable[str] = (),
-    order: Order = "recorded",
+    order: str = "recorded",
 ) -> WhatIfResult:
     """Replay `graph` with ops scaled, removed and moved (in this order), beside the graph as it is.
 
