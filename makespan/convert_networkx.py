@@ -43,6 +43,7 @@ def to_networkx(graph: Graph) -> nx.MultiDiGraph[int]:
         "steps": graph.steps,
         "origin_ns": graph.origin_ns,
         "notes": dict(graph.notes),
+        "sync": graph.sync is not None,
         "attr_dtypes": {name: column.dtype for name, column in graph.attrs.items()},
     }
     columns = {key: getattr(graph, key).tolist() for key in _OP_KEYS if getattr(graph, key) is not None}
@@ -100,7 +101,7 @@ def from_networkx(given: nx.DiGraph[Any]) -> Graph:
         group=ops.numbers("group", np.int32, NONE),
         step_names=whole.get("step_names", ()),
         steps=whole.get("steps", ()),
-        sync=ops.numbers("sync", np.uint8, 0) if "sync" in ops.names() else None,
+        sync=ops.numbers("sync", np.uint8, 0) if whole.get("sync", "sync" in ops.names()) else None,
         attrs={key: ops.numbers(key, dtype) for key, dtype in dtypes.items()},
         origin_ns=whole.get("origin_ns", 0),
         notes=whole.get("notes", {}),
