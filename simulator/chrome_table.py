@@ -80,11 +80,15 @@ def rebased(columns: ChromeColumns) -> tuple[NDArray[np.int64], str, int]:
     start_ns = columns.start_ns
     base_ns = columns.metadata.get("baseTimeNanoseconds")
     base_ns = base_ns if type(base_ns) is int and 0 < base_ns < 2**62 else 0
-    first_ns = int(start_ns.min()) if len(start_ns) else 0
+    clock, clock_base_ns = clock_of(int(start_ns.min()) if len(start_ns) else 0, base_ns)
+    return (start_ns - (clock_base_ns - base_ns) if clock_base_ns else start_ns), clock, clock_base_ns
+
+
+def clock_of(first_ns: int, base_ns: int = 0) -> tuple[str, int]:
+    """The clock of times whose first is `first_ns`, counted from `base_ns`, and the whole second before it there."""
     if not base_ns and not _FIRST_EPOCH_US * NS_PER_US <= first_ns < _LAST_EPOCH_US * NS_PER_US:
-        return start_ns, "unknown", 0
-    clock_base_ns = (first_ns + base_ns) // NS_PER_S * NS_PER_S
-    return start_ns - (clock_base_ns - base_ns), "unix", clock_base_ns
+        return "unknown", 0
+    return "unix", (first_ns + base_ns) // NS_PER_S * NS_PER_S
 
 
 def assemble(
