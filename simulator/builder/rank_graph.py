@@ -86,10 +86,14 @@ def build_rank_graph(part: RankTrace, origin_ns: int) -> RankGraph:
 
 
 def mark_whole_trace(graph: RankGraph, rank: int, origin_ns: int) -> RankGraph:
-    """The graph with one step from the origin to a meeting point of everything that nothing else waits for."""
+    """The graph with one step from the origin to a meeting point of everything that nothing else waits for.
+
+    Its measured length is 0, which stands for none, where durations are recorded but no starts.
+    """
     count = len(graph.kind)
     last = np.setdiff1d(np.arange(count), graph.edges.source)
     end_ns = int((graph.start_ns + graph.duration_ns).max())
+    timed = count == 1 or bool(np.any(graph.start_ns != graph.start_ns[0]))
     columns = {
         "stream": len(graph.streams), "kind": OpKind.BARRIER, "start_ns": end_ns, "duration_ns": 0, "size_bytes": 0,
         "event": NONE, "outer": NONE, "name": len(graph.names),
@@ -105,7 +109,7 @@ def mark_whole_trace(graph: RankGraph, rank: int, origin_ns: int) -> RankGraph:
         names=(*graph.names, "trace end"),
         step=np.zeros(count + 1, np.int32),
         step_names=(WHOLE_TRACE,),
-        steps=(Step(WHOLE_TRACE, rank, NONE, count, origin_ns, end_ns),),
+        steps=(Step(WHOLE_TRACE, rank, NONE, count, origin_ns, end_ns if timed else origin_ns),),
         edges=Edges.concatenate([graph.edges, Edges.of(last, np.full(len(last), count))]),
     )
 
