@@ -128,9 +128,9 @@ def _kinds(columns: ChromeColumns) -> NDArray[np.uint8]:
     """(n,) kind by category and phase, _UNKNOWN where the category is in no table."""
     by_category = [kind_of_category(category) for category in columns.categories]
     kind = np.array([_UNKNOWN if k is None else k for k in by_category], np.uint8)[columns.category]
-    steps = np.array([is_step(name) for name in columns.names])[columns.name]
+    steps = np.array([is_step(name) for name in columns.names], np.bool_)[columns.name]
     kind[steps & np.isin(kind, (EventKind.ANNOTATION, EventKind.CPU_OP))] = EventKind.STEP
-    waits = np.array([is_wait(name) for name in columns.names])[columns.name]
+    waits = np.array([is_wait(name) for name in columns.names], np.bool_)[columns.name]
     kind[waits & (kind == EventKind.ANNOTATION)] = EventKind.WAIT
     kind[np.isin(columns.phase, list(b"iIRnP"))] = EventKind.INSTANT
     kind[columns.phase == ord("C")] = EventKind.COUNTER
@@ -165,7 +165,7 @@ def _infer_kinds(
     kind[rows[calls]] = EventKind.RUNTIME
     kind[rows[at_device]] = EventKind.KERNEL
     for prefix, special in (("memcpy", EventKind.MEMCPY), ("memset", EventKind.MEMSET)):
-        named = np.array([name.lower().startswith(prefix) for name in columns.names])
+        named = np.array([name.lower().startswith(prefix) for name in columns.names], np.bool_)
         kind[rows[at_device & named[columns.name[rows]]]] = special
     for category in np.unique(columns.category[rows]).tolist():
         some = rows[columns.category[rows] == category]
@@ -194,9 +194,12 @@ def _find_communication(
     """Make kernels and host spans that communicate COLLECTIVE, SEND or RECV; gives the columns with what each is."""
     by_name = [device_collective(name) for name in columns.names]
     spans = [host_collective(name) for name in columns.names]
-    speaks = np.array([name != "" for name in by_name])[columns.name]
+    speaks = np.array([name != "" for name in by_name], np.bool_)[columns.name]
     device = on_device & np.isin(kind, _DEVICE_WORK) & (speaks | columns.has("collective"))
-    host = np.isin(kind, (EventKind.ANNOTATION, EventKind.CPU_OP)) & np.array([n != "" for n in spans])[columns.name]
+    host = (
+        np.isin(kind, (EventKind.ANNOTATION, EventKind.CPU_OP))
+        & np.array([n != "" for n in spans], np.bool_)[columns.name]
+    )
     if not device.any() and not host.any() and "collective" not in columns.args:
         return columns
     columns = with_inherited_metadata(columns, device, external_id)
@@ -211,12 +214,12 @@ def _find_communication(
 
 def _is_span_place(columns: ChromeColumns) -> NDArray[np.bool_]:
     """(p,) places that stand for the profiler itself, not for a thread or a device."""
-    return np.array([process in _SPAN_PROCESSES for process, _ in columns.places])
+    return np.array([process in _SPAN_PROCESSES for process, _ in columns.places], np.bool_)
 
 
 def _arrows(columns: ChromeColumns, kind: NDArray[np.uint8], process: NDArray[np.int64]) -> Arrows:
     """Launch arrows touch calls and device work; all others touch ops."""
-    launches = np.array([category in _LAUNCH_FLOWS for category in columns.categories])[columns.flow_category]
+    launches = np.array([category in _LAUNCH_FLOWS for category in columns.categories], np.bool_)[columns.flow_category]
     calls_and_works = np.isin(kind, (EventKind.RUNTIME, EventKind.SEND, EventKind.RECV, *_DEVICE_WORK))
     first = find_arrows(columns, np.flatnonzero(launches), calls_and_works, process)
     second = find_arrows(columns, np.flatnonzero(~launches), kind == EventKind.CPU_OP, process)
