@@ -131,11 +131,30 @@ def _cut(
         np.concatenate([callers, np.full(len(handoffs.lane), NONE, np.int32)]),
     )
     boundaries = Boundaries(
-        np.tile(events.lane[marks], 2),
+        np.tile(_lanes_of_marks(events, host, marks), 2),
         np.concatenate([start[marks], end[marks]]),
         np.repeat([False, True], len(marks)),
     )
     return cut_segments(start, end, events.lane, host, events.kind == EventKind.PYTHON, idle, boundaries)
+
+
+def _lanes_of_marks(events: EventTable, host: NDArray[np.int32], marks: NDArray[np.int32]) -> NDArray[np.int32]:
+    """(k,) the lane that each mark is about: its own or, where nothing runs there, the one that its start sets off.
+
+    Exported timelines draw steps on a lane of their own. The work of a step begins with it, on its main thread.
+    """
+    own = events.lane[marks]
+    alone = ~np.isin(own, events.lane[host])
+    if not np.any(alone) or not len(host):
+        return own
+    begins = events.start_ns[marks[alone]]
+    delays: dict[int, float] = {}
+    for lane in np.unique(events.lane[host]).tolist():
+        starts = np.sort(events.start_ns[host[events.lane[host] == lane]])
+        place = np.searchsorted(starts, begins)
+        delay = starts[np.minimum(place, len(starts) - 1)] - begins
+        delays[lane] = float(np.median(np.where(place < len(starts), delay, np.inf)))
+    return np.where(alone, min(delays, key=lambda lane: delays[lane]), own).astype(np.int32)
 
 
 def _join(
@@ -242,7 +261,7 @@ def _name_streams(
     return tuple(streams.values()), host, device
 
 
-def _thread_edges(segments: HostSegments, woken: NDArray[np.int32], origin_ns: int) -> Edges:
+def _thread_edges(segments: HostSegments, woken: NDArray[np.int64], origin_ns: int) -> Edges:
     """Program order; a thread whose first segment is not among the `woken` ones starts when it was first seen."""
     following = np.arange(1, len(segments.lane))
     same = segments.lane[1:] == segments.lane[:-1]
@@ -257,16 +276,18 @@ def _thread_edges(segments: HostSegments, woken: NDArray[np.int32], origin_ns: i
 
 
 def _first_segments(segments: HostSegments, lane: NDArray[np.int32], at_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-    """(k,) the first segment of each `lane` (k,) that starts at `at_ns` (k,) or later."""
+    """(k,) the first segment of each `lane` (k,) that starts at `at_ns` (k,) or later, NONE where there is none."""
     found = np.empty(len(lane), np.int64)
     for one in np.unique(lane):
         first, last = np.searchsorted(segments.lane, (one, one + 1))
-        found[lane == one] = first + np.searchsorted(segments.start_ns[first:last], at_ns[lane == one])
+        place = first + np.searchsorted(segments.start_ns[first:last], at_ns[lane == one])
+        found[lane == one] = np.where(place < last, place, NONE)
     return found
 
 
 def _handoff_edges(events: EventTable, segments: HostSegments, handoffs: Handoffs, woken: NDArray[np.int64]) -> Edges:
-    by_end = ~handoffs.enqueued
+    works = woken >= 0  # a lane that holds nothing but ranges has no segment to wake
+    by_end = ~handoffs.enqueued & works
     source = handoffs.source[by_end]
     woke = Edges.of(
         segments.last_segment[source],
@@ -275,9 +296,10 @@ def _handoff_edges(events: EventTable, segments: HostSegments, handoffs: Handoff
         kind=EdgeKind.HANDOFF,
         evidence=Evidence.INFERRED,
     )
-    source, spans = handoffs.source[handoffs.enqueued], woken[handoffs.enqueued]
+    on_call = handoffs.enqueued & works
+    source, spans = handoffs.source[on_call], woken[on_call]
     calls = segments.first_segment[source]
-    delay = handoffs.woken_ns[handoffs.enqueued] - events.start_ns[source]
+    delay = handoffs.woken_ns[on_call] - events.start_ns[source]
     usual = int(np.median(delay)) if len(delay) else 0
     late = delay > 2 * usual + ENQUEUE_JITTER_NS
     started = Edges.of(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import pytest
 from hypothesis import given
 from schedules import graphs, sweep
 
@@ -24,6 +27,9 @@ from makespan.schedule import BY_STREAM, Schedule
 from makespan.simulator.analysis.activity import IDLE, Activity, main_thread, rank_activities
 from makespan.simulator.analysis.breakdown import WHOLE, breakdown, idle_by_op
 from makespan.simulator.analysis.overlap import overlap, overlap_by_name
+from makespan.simulator.build import build
+from makespan.simulator.load import load
+from makespan.simulator.replay import replay
 
 IDLE_BY_KIND = {OpKind.PYTHON: "PYTHON", OpKind.THINK: "THINK", OpKind.WAIT: "SYNC_WAIT"}
 IDLE_BY_EDGE = {
@@ -270,3 +276,60 @@ def test_a_schedule_in_which_nothing_takes_time_has_no_rows() -> None:
     assert idle_by_op(schedule).empty
     assert overlap(schedule).empty
     assert overlap_by_name(schedule).empty
+
+
+def boundary_sweep(schedule: Schedule, rank: int, begin: int, end: int) -> dict[str, int]:
+    """Busy time of a rank in a window by a walk over all boundaries of its intervals, with counters."""
+    graph = schedule.graph
+    device = {number for number, item in enumerate(graph.streams) if item.kind == StreamKind.DEVICE}
+    has_device = any(graph.streams[number].rank == rank for number in device)
+    works_on = device if has_device else {main_thread(schedule, rank)}
+    boundaries: list[tuple[int, int, str]] = []
+    for op in np.flatnonzero((graph.rank == rank) & (schedule.end_ns > schedule.start_ns)).tolist():
+        kind = OpKind(graph.kind[op])
+        if kind in COMMUNICATION:
+            what = "comm"
+        elif int(graph.stream[op]) not in works_on or (not has_device and kind in (OpKind.THINK, OpKind.WAIT)):
+            continue
+        else:
+            what = "memory" if kind in (OpKind.MEMCPY, OpKind.MEMSET) else "compute"
+            what = "python" if kind == OpKind.PYTHON and not has_device else what
+        start, stop = max(int(schedule.start_ns[op]), begin), min(int(schedule.end_ns[op]), end)
+        if start < stop:
+            boundaries += [(start, 1, what), (stop, -1, what)]
+    spent = dict.fromkeys(("compute", "overlapped_comm", "exposed_comm", "memory", "python"), 0)
+    running = dict.fromkeys(("compute", "comm", "memory", "python"), 0)
+    before = begin
+    for at, change, what in sorted(boundaries):
+        if running["comm"]:
+            doing = "overlapped_comm" if running["compute"] or running["python"] else "exposed_comm"
+        else:
+            doing = next((name for name in ("compute", "memory", "python") if running[name]), "")
+        if doing:
+            spent[doing] += at - before
+        before = at
+        running[what] += change
+    return spent
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["datasets/traces/ddp_gloo_2ranks_straggler", "real/hta/trace_diff__control__control.json.gz",
+     "real/param/et_replay__tests__inputs__dlrm_kineto.tar.gz"],
+)  # fmt: skip
+def test_real_traces_against_a_walk_over_all_boundaries(path: str, request: pytest.FixtureRequest) -> None:
+    root = Path(__file__).resolve().parents[2]
+    where = root / path if path.startswith("datasets") else request.getfixturevalue("shared") / "traces" / path
+    schedule = replay(build(load(where)))
+    for row in breakdown(schedule).to_dict("records"):
+        begin, end = 0, schedule.makespan_ns
+        if row["step"] != WHOLE:
+            step = next(s for s in schedule.graph.steps if (s.name, s.rank) == (row["step"], row["rank"]))
+            begin, end = int(schedule.start_ns[step.begin_op]), int(schedule.end_ns[step.end_op])
+        expected = boundary_sweep(schedule, row["rank"], begin, end)
+        told = {name: row[f"{name}_ns"] for name in expected}
+        if row["device"]:
+            # On a rank with a device, time in interpreter frames is a cause of idle time, not a busy one.
+            told["python"] = 0
+        assert told == expected
+        assert sum(row[f"{kind.name.lower()}_ns"] for kind in Activity) == end - begin

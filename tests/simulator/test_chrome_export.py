@@ -20,9 +20,11 @@ from schedules import graphs, sweep
 from makespan.errors import MakespanError, TraceError
 from makespan.graph import Graph, StreamKind
 from makespan.simulator.analysis.critical_path import critical_path
+from makespan.simulator.analysis.steps import steps
 from makespan.simulator.build import build
 from makespan.simulator.chrome_export import write_chrome, write_measured_chrome
 from makespan.simulator.chrome_reload import read_times
+from makespan.simulator.load import load
 from makespan.simulator.tracks import lay_out
 from makespan.trace import EventKind, Trace
 
@@ -154,6 +156,33 @@ def test_each_host_event_is_one_slice_around_those_inside_it(tmp_path: Path, tra
     addmm = named(events, "aten::addmm")[0]["args"]
     assert (addmm["kind"], addmm["step"], len(addmm["ops"])) == ("cpu_op", "ProfilerStep#0", 9)
     assert named(events, "cudaLaunchKernel")[0]["args"]["size_bytes"] == 64
+
+
+def test_an_exported_replay_loads_as_a_trace_of_the_same_times(tmp_path: Path, training: tuple[Trace, Graph]) -> None:
+    trace, graph = training
+    slower = sweep(graph, graph.duration_ns * np.where(graph.on_streams(StreamKind.DEVICE), 3, 1))
+    write_chrome(slower, tmp_path / "out.json.gz", trace)
+    again = load(tmp_path / "out.json.gz")
+    assert [part.rank for part in again] == [0, 1]
+    drawn = read_events(tmp_path / "out.json.gz")
+    for part in again:
+        events = part.events
+        works = np.isin(events.kind, [CPU, RUNTIME, KERNEL, PYTHON])
+        loaded = [
+            (events.name_of(row), int(events.start_ns[row]), int(events.end_ns[row])) for row in np.flatnonzero(works)
+        ]
+        kinds = ("cpu_op", "runtime", "compute", "python")
+        written = [
+            (event["name"], *ns(event))
+            for event in slices(drawn)
+            if event["pid"] == part.rank + 1 and event["args"].get("kind") in kinds
+        ]
+        assert sorted(loaded) == sorted(written)
+        assert sum(name == "gemm" for name, _, _ in loaded) == 2
+    # Steps are drawn on a thread of their own, and are still about the main one.
+    rebuilt = sweep(build(again))
+    assert rebuilt.makespan_ns == slower.makespan_ns
+    assert steps(rebuilt)["replayed_ms"].tolist() == steps(slower)["replayed_ms"].tolist()
 
 
 def test_events_keep_their_shape_when_the_replay_is_another(tmp_path: Path, training: tuple[Trace, Graph]) -> None:

@@ -160,18 +160,18 @@ def test_differences_diverge_and_are_labelled(ax: Axes, schedule: Schedule) -> N
 
 
 def test_one_line_for_each_selector(ax: Axes) -> None:
-    table = pd.DataFrame(
-        {
-            "selector": ["gpu", "gpu", "cpu", "cpu"],
-            "factor": [2.0, 0.5, 0.5, 2.0],
-            "iteration_time_ms": [9.0, 3.0, 5.0, 9.0],
-        }
-    )
+    lines = {"gpu": [(2.0, 9.0), (0.5, 3.0)], "cpu": [(0.5, 5.0), (2.0, 9.0)], "comm": [(0.5, 5.0), (2.0, 8.9)]}
+    rows = [(selector, *point) for selector, points in lines.items() for point in points]
+    table = pd.DataFrame(rows, columns=["selector", "factor", "iteration_time_ms"])
     assert plot_sensitivity(ax, table) is ax
-    assert np.asarray(ax.lines[0].get_xydata()).tolist() == [[0.5, 3], [2, 9]]
+    assert [np.asarray(line.get_xydata()).tolist() for line in ax.lines[:3]] == [
+        [[0.5, 3], [2, 9]],
+        [[0.5, 5], [2, 9]],
+        [[0.5, 5], [2, 8.9]],
+    ]
     labels = {text.get_text(): text.get_position()[1] for text in ax.texts}
-    assert labels.keys() == {"gpu", "cpu"}
-    assert abs(labels["gpu"] - labels["cpu"]) > 0.4
+    assert labels.keys() == {"gpu, cpu", "comm"}
+    assert abs(labels["gpu, cpu"] - labels["comm"]) > 0.4
 
 
 def test_a_timeline_has_a_row_for_each_stream_and_the_critical_path(ax: Axes, schedule: Schedule) -> None:

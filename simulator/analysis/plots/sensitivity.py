@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.axes import Axes
 
-from makespan.simulator.analysis.plots.palette import GREY, SERIES, say_nothing, tidy
+from makespan.simulator.analysis.plots.palette import BLACK, GREY, SERIES, say_nothing, tidy
 
 
 def plot_sensitivity(ax: Axes, table: pd.DataFrame) -> Axes:
@@ -24,10 +24,16 @@ def plot_sensitivity(ax: Axes, table: pd.DataFrame) -> Axes:
         colour = SERIES[number % len(SERIES)]
         factors, times = zip(*sorted(line), strict=True)
         ax.plot(factors, times, color=colour, linewidth=1.4, marker=".", markersize=7)
-        ends.append((times[-1], selector, colour))
+        # Lines that end together share a label.
+        together = [place for place, (time_ms, _, _) in enumerate(ends) if abs(time_ms - times[-1]) < 0.01 * highest]
+        if together:
+            time_ms, others, _ = ends[together[0]]
+            ends[together[0]] = (time_ms, f"{others}, {selector}", BLACK)
+        else:
+            ends.append((times[-1], selector, colour))
     lowest = -1.0
     for time_ms, selector, colour in sorted(ends):
-        # Labels keep a line's height between them, whatever lies on top of each other.
+        # Labels keep a line's height between them.
         lowest = max(time_ms, lowest + 0.06 * highest)
         ax.text(1.02 * right, lowest, selector, va="center", color=colour, fontsize="small", clip_on=False)
     ax.set_ylim(0, highest)
