@@ -21,6 +21,8 @@ LARGEST_BYTES: Final = 1 << 26
 """An object that is larger is left out."""
 HEADER_BYTES: Final = 1 << 20
 """How far to look for the array."""
+DOUBT_BYTES: Final = 1 << 20
+"""How far to look for the end of an object that seems to hold the beginning of another one."""
 
 _TEXT: Final = rb'"(?:[^"\\]|\\.)*"'
 _OPENS: Final = re.compile(rb'\{\s*(?:"[iI]d"\s*:|"[nN]ame"\s*:\s*' + _TEXT + rb'\s*,\s*"[iI]d"\s*:)')
@@ -212,14 +214,15 @@ class ObjectStream(Generic[ObjectT]):
                 return True
             # An object that seems to hold the beginning of another one was not finished.
             following = _OPENS.search(self._buffer, begin + 1, end if end > 0 else len(self._buffer))
-            if following or end > 0 or self._ended:
+            ahead = len(self._buffer) - begin
+            if end > 0 or self._ended or (following and ahead > DOUBT_BYTES):
                 break
-            if len(self._buffer) - begin > LARGEST_BYTES:
+            if ahead > LARGEST_BYTES:
                 self._tell(TOO_LARGE, len(objects))
                 self._position = len(self._buffer)
                 return False
             # As much again as there is, so that an object of any size is scanned a few times only.
-            for _ in range(max(1, (len(self._buffer) - begin) // READ_BYTES)):
+            for _ in range(max(1, ahead // READ_BYTES)):
                 self._more()
         limit = following.start() if following else end if end > 0 else len(self._buffer)
         text = self._buffer[begin:limit].rstrip(b", \t\r\n")

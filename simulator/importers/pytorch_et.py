@@ -101,12 +101,12 @@ def read(source: Source, diagnostics: Diagnostics, strict: bool) -> list[RankTra
             else:
                 nodes[number] = node
     nodes = dict(sorted(nodes.items()))
+    parents = _parents(nodes, source, diagnostics, strict)
     timed = any(nanoseconds(bytes(node.inclusive_dur)) for node in nodes.values())
     if timed:
-        there = {number: node for number, node in nodes.items() if nanoseconds(bytes(node.ts)) is not None}
-        diagnostics.add(UNTIMED, source.name, len(nodes) - len(there))
-        nodes = there
-    parents = _parents(nodes, source, diagnostics, strict)
+        count = len(nodes)
+        nodes, parents = _with_times(nodes, parents)
+        diagnostics.add(UNTIMED, source.name, count - len(nodes))
     rows = TableBuilder()
     process = str(stream.metadata.get("pid", ""))
     for node, parent in zip(nodes.values(), parents, strict=True):
@@ -150,6 +150,21 @@ def _parents(nodes: dict[int, _Node], source: Source, diagnostics: Diagnostics, 
         else:
             parents.append(row_of[parent])
     return parents
+
+
+def _with_times(nodes: dict[int, _Node], parents: list[int]) -> tuple[dict[int, _Node], list[int]]:
+    """The nodes that have a time, and the rows of their nearest such ancestors."""
+    kept: dict[int, _Node] = {}
+    nearest: list[int] = []
+    new_parents: list[int] = []
+    for (number, node), parent in zip(nodes.items(), parents, strict=True):
+        above = nearest[parent] if parent >= 0 else NONE
+        there = nanoseconds(bytes(node.ts)) is not None
+        nearest.append(len(kept) if there else above)
+        if there:
+            kept[number] = node
+            new_parents.append(above)
+    return kept, new_parents
 
 
 def _attributes(node: _Node) -> dict[str, Any]:
