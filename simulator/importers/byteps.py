@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from makespan.simulator.chrome_collector import read_columns
+from makespan.simulator.chrome_json import OWN_TIMELINE
 from makespan.simulator.sources import Source
 from makespan.simulator.timeline_table import coded_column, kinds_by_name, timeline_trace
 from makespan.trace import Diagnostics, EventKind, Lane, LaneKind, RankTrace
@@ -32,7 +33,11 @@ _TOTAL: Final = "total"
 def recognise(source: Source) -> int:
     """2 where a process or event is called Comm.TENSOR, or an event push-N or pull-N after worker N's request."""
     opens = source.head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
-    return 2 * bool(opens and (_WORKER_MARK.search(source.head) or _SERVER_MARK.search(source.head)))
+    return 2 * bool(
+        opens
+        and (_WORKER_MARK.search(source.head) or _SERVER_MARK.search(source.head))
+        and not OWN_TIMELINE.match(source.head)
+    )
 
 
 def read(source: Source, diagnostics: Diagnostics, strict: bool) -> list[RankTrace]:

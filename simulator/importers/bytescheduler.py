@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from makespan.simulator.chrome_collector import read_columns
+from makespan.simulator.chrome_json import OWN_TIMELINE
 from makespan.simulator.sources import Source
 from makespan.simulator.timeline_table import coded_column, kinds_by_name, timeline_trace
 from makespan.trace import Diagnostics, EventKind, Lane, LaneKind, RankTrace
@@ -24,7 +25,7 @@ _COLLECTIVE: Final = {
 def recognise(source: Source) -> int:
     """2 where an event is called after an operation and a phase, such as PUSH_PULLQUEUE."""
     opens = source.head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
-    return 2 * bool(opens and _MARKS.search(source.head))
+    return 2 * bool(opens and _MARKS.search(source.head) and not OWN_TIMELINE.match(source.head))
 
 
 def read(source: Source, diagnostics: Diagnostics, strict: bool) -> list[RankTrace]:

@@ -8,7 +8,7 @@ from math import prod
 from typing import Any, Final
 
 from makespan.simulator.believable_events import believable
-from makespan.simulator.chrome_json import ChromeEvent, ChromeReader
+from makespan.simulator.chrome_json import OWN_TIMELINE, ChromeEvent, ChromeReader
 from makespan.simulator.json_objects import as_integer
 from makespan.simulator.kineto_kinds import canonical_collective, element_bytes
 from makespan.simulator.sources import Source, report
@@ -39,7 +39,7 @@ _DTYPES: Final = {"float": "float32", "double": "float64"}
 def recognise(source: Source) -> int:
     """2 where the head holds a negotiation, a cycle mark or the start time that newer versions write first."""
     opens = source.head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
-    return 2 * bool(opens and _MARKS.search(source.head))
+    return 2 * bool(opens and _MARKS.search(source.head) and not OWN_TIMELINE.match(source.head))
 
 
 def read(source: Source, diagnostics: Diagnostics, strict: bool) -> list[RankTrace]:

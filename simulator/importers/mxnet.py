@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from makespan.simulator.chrome_collector import read_columns
 from makespan.simulator.chrome_columns import ChromeColumns
+from makespan.simulator.chrome_json import OWN_TIMELINE
 from makespan.simulator.kineto_kinds import canonical_collective
 from makespan.simulator.sources import Source
 from makespan.simulator.timeline_table import coded_column, kinds_by_name, timeline_trace
@@ -32,7 +33,7 @@ _RANGES: Final = re.compile(r"event|.*,(?:task|frame)|MXNET_C_API.*")
 def recognise(source: Source) -> int:
     """2 for MXNet's categories of events or its names of devices; dumps without a header are known by the former."""
     head = source.head.lstrip(b"\xef\xbb\xbf \t\r\n,")
-    return 2 * bool(head[:1] in (b"{", b"[") and _MARKS.search(head))
+    return 2 * bool(head[:1] in (b"{", b"[") and _MARKS.search(head) and not OWN_TIMELINE.match(head))
 
 
 def read(source: Source, diagnostics: Diagnostics, strict: bool) -> list[RankTrace]:

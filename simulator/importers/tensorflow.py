@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from makespan.simulator.believable_events import believable
-from makespan.simulator.chrome_json import ChromeEvent, ChromeReader
+from makespan.simulator.chrome_json import OWN_TIMELINE, ChromeEvent, ChromeReader
 from makespan.simulator.chrome_table import clock_of
 from makespan.simulator.crossing_lanes import spread_crossing
 from makespan.simulator.json_objects import as_integer
@@ -67,7 +67,7 @@ class _Span:
 def recognise(source: Source) -> int:
     """2 where a row is called after a task's or a device's ops, or an arrow is of category DataFlow."""
     opens = source.head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
-    return 2 * bool(opens and _MARKS.search(source.head))
+    return 2 * bool(opens and _MARKS.search(source.head) and not OWN_TIMELINE.match(source.head))
 
 
 def read(source: Source, diagnostics: Diagnostics, strict: bool) -> list[RankTrace]:
