@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from makespan.errors import TraceError
-from makespan.graph import NONE, Edges, Graph, OpKind, Step, Stream, StreamKind, assemble
+from makespan.graph import COMMUNICATION, NONE, Edges, Graph, OpKind, Step, Stream, StreamKind, assemble
 from makespan.simulator.builder.dependency_graph import build_dependency_graph
 from makespan.simulator.builder.rank_graph import RankGraph, build_rank_graph, mark_whole_trace
 from makespan.trace import NameTable, RankTrace, Trace
@@ -37,6 +37,9 @@ def build(trace: Trace) -> Graph:
             notes[reason] = notes.get(reason, 0) + count
     if not aligned:
         notes["ranks on clocks of their own, each starts at time zero"] = len(timed)
+    joint = sum(int(np.isin(part.kind, COMMUNICATION).sum()) for part in parts)
+    if len(parts) > 1 and joint:
+        notes["transfers between ranks, replayed side by side: a rank doesn't wait for a slower one"] = joint
     return _join(parts, timed, origins, notes)
 
 
