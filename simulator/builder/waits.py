@@ -273,7 +273,8 @@ def _last_ended_elsewhere(
                 continue
             lower, upper = bounds[other], bounds[other + 1]
             place = lower + np.searchsorted(end_ns[lower:upper], start_ns[row], side="right") - 1
-            while place >= lower and not is_op[place]:
+            # Of two that begin and end at one moment neither woke the other.
+            while place >= lower and (not is_op[place] or start_ns[place] >= start_ns[row]):
                 place -= 1
             if place >= lower and end_ns[place] > latest:
                 latest = end_ns[place]

@@ -374,3 +374,11 @@ def test_replay_of_measured_durations_gives_every_measured_start(rows: list[Row]
     np.testing.assert_array_equal(start, graph.attrs["measured_start_ns"])
     works = sum(row.kind == KERNEL for row in rows)
     assert np.count_nonzero(graph.kind == OpKind.COMPUTE) == works
+
+
+def test_of_two_ops_without_length_at_one_moment_neither_woke_the_other() -> None:
+    rows = [
+        Row(CPU, name, lane, at, long) for lane in ("main", "other") for name, at, long in (("a", 0, 5), ("b", 99, 0))
+    ]
+    graph = built(rows)
+    assert {(source, target) for source, target, *_ in edges(graph, EdgeKind.HANDOFF)} <= {("a", "b")}
