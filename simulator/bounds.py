@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from makespan.errors import GraphError
 from makespan.schedule import BY_DURATION, BY_STREAM, Schedule
-from makespan.simulator.columns import Columns
+from makespan.simulator.columns import Columns, fixed
 
 
 def explain(
@@ -39,14 +39,12 @@ def path_length_ns(schedule: Schedule) -> int:
     """
     if not len(schedule.start_ns):
         return 0
-    columns = (schedule.graph.pred, schedule.graph.lag_ns, schedule.graph.relation)
-    end_bound_edge = schedule.end_bound_edge
-    if end_bound_edge is None:
-        end_bound_edge = np.empty(0, np.int32)
-        end_bound_edge.setflags(write=False)
-    return int(
-        _walk(*columns, schedule.start_ns, schedule.end_ns, schedule.bound_by, schedule.bound_edge, end_bound_edge)
-    )
+    graph = schedule.graph
+    edges = (fixed(graph.pred, np.int32), fixed(graph.lag_ns, np.int64), fixed(graph.relation, np.uint8))
+    times = (fixed(schedule.start_ns, np.int64), fixed(schedule.end_ns, np.int64))
+    bounds = (fixed(schedule.bound_by, np.int32), fixed(schedule.bound_edge, np.int32))
+    end_bound_edge = fixed([] if schedule.end_bound_edge is None else schedule.end_bound_edge, np.int32)
+    return int(_walk(*edges, *times, *bounds, end_bound_edge))
 
 
 def check_path(schedule: Schedule) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from makespan.errors import GraphError
 from makespan.graph import Graph, StreamKind
@@ -54,14 +54,14 @@ def columns_of(graph: Graph) -> Columns:
         refuse(graph)
     shared = np.fromiter((s.kind == StreamKind.SHARED for s in graph.streams), np.uint8, len(graph.streams))
     return Columns(
-        pred_ptr=_fixed(pointer, np.int64),
-        pred=_fixed(graph.pred, np.int32),
-        lag_ns=_fixed(graph.lag_ns, np.int64),
-        relation=_fixed(graph.relation, np.uint8),
-        stream=_fixed(graph.stream, np.int32),
-        duration_ns=_fixed(graph.duration_ns, np.int64),
-        priority=_fixed(graph.priority, np.int32),
-        shared=_fixed(shared, np.uint8),
+        pred_ptr=fixed(pointer, np.int64),
+        pred=fixed(graph.pred, np.int32),
+        lag_ns=fixed(graph.lag_ns, np.int64),
+        relation=fixed(graph.relation, np.uint8),
+        stream=fixed(graph.stream, np.int32),
+        duration_ns=fixed(graph.duration_ns, np.int64),
+        priority=fixed(graph.priority, np.int32),
+        shared=fixed(shared, np.uint8),
         relations=int(np.bitwise_or.reduce(graph.relation)) if edges else 0,
     )
 
@@ -72,8 +72,11 @@ def refuse(graph: Graph) -> NoReturn:
     raise GraphError(f"the times of {graph!r} grow beyond {TIME_LIMIT_NS} ns (146 years); check its durations and lags")
 
 
-def _fixed(column: NDArray[Any], dtype: Any) -> NDArray[Any]:
-    """A read-only contiguous view of `column`, or a copy where it has another layout or dtype."""
+def fixed(column: ArrayLike, dtype: Any) -> NDArray[Any]:
+    """A read-only contiguous view of `column`, or a copy where it has another layout or dtype.
+
+    Kernels are compiled anew for every combination of these, so all that they are given goes through here.
+    """
     fixed = np.ascontiguousarray(column, dtype).view()
     fixed.setflags(write=False)
     return fixed

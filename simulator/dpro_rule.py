@@ -28,7 +28,7 @@ from makespan.errors import GraphError
 from makespan.graph import Graph
 from makespan.schedule import BY_NOTHING, BY_STREAM, Schedule
 from makespan.simulator.bounds import explain
-from makespan.simulator.columns import TIME_LIMIT_NS, columns_of, refuse
+from makespan.simulator.columns import TIME_LIMIT_NS, columns_of, fixed, refuse
 from makespan.simulator.fanout import edges_out
 from makespan.simulator.heaps import pop_op, push_op
 from makespan.simulator.standstill import report_standstill
@@ -61,9 +61,8 @@ def replay_dpro(graph: Graph) -> DproReplay:
     if columns.relations >= 2:
         raise GraphError("the dpro order knows no edges that bind an end; replay in recorded or ready order")
     count, streams = len(graph), len(graph.streams)
-    hold = np.ascontiguousarray(graph.attrs.get(HOLD_ATTR, np.zeros(count, np.uint8)), np.uint8).view()
-    group = graph.group.view()
-    hold.setflags(write=False)
+    hold = fixed(graph.attrs.get(HOLD_ATTR, np.zeros(count, np.uint8)), np.uint8)
+    group = fixed(graph.group, np.int32)
     outward = edges_out(columns, graph)
     start, end = np.zeros(count, np.int64), np.zeros(count, np.int64)
     bound_by, bound_edge = np.full(count, -1, np.int32), np.full(count, BY_NOTHING, np.int32)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from makespan.graph import Graph
 from makespan.schedule import BY_NOTHING
-from makespan.simulator.columns import TIME_LIMIT_NS, Columns, refuse
+from makespan.simulator.columns import TIME_LIMIT_NS, Columns, fixed, refuse
 from makespan.simulator.heaps import push_event
 from makespan.simulator.sharing import Links, join_link, leave_link, next_done, pass_time
 from makespan.simulator.waiting import append, touch
@@ -107,7 +107,7 @@ def state_at(
         ),
     )
     eligible = np.empty(count, np.int32)
-    found = _rebuild(columns, state, start_ns, end_ns, instant_ns, eligible)
+    found = _rebuild(columns, state, fixed(start_ns, np.int64), fixed(end_ns, np.int64), instant_ns, eligible)
     if found < 0:
         refuse(graph)
     if instant_ns > 0:

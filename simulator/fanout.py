@@ -38,14 +38,20 @@ class FanOut:
         """The fan-out of `graph`. Raises GraphError where an edge goes backward."""
         columns = columns_of(graph)
         pointer, successor, edge = edges_out(columns, graph)
-        before, after = np.empty(len(graph), np.int32), np.empty(len(graph), np.int32)
-        _stream_neighbours(columns.stream, columns.shared, before, after)
+        before, after = stream_neighbours(columns)
         return FanOut(pointer, successor, edge, before, after, graph.pred, graph.pred_ptr, graph.stream, graph.streams)
 
     def fits(self, graph: Graph) -> bool:
         """Whether `graph` has the edges and streams that this was made for; arrays are told by identity."""
         same_edges = self.pred is graph.pred and self.pred_ptr is graph.pred_ptr
         return same_edges and self.stream is graph.stream and self.streams == graph.streams
+
+
+def stream_neighbours(columns: Columns) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """`before` and `after` of FanOut."""
+    before, after = np.empty(len(columns.stream), np.int32), np.empty(len(columns.stream), np.int32)
+    _stream_neighbours(columns.stream, columns.shared, before, after)
+    return before, after
 
 
 def edges_out(columns: Columns, graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:

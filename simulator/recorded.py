@@ -55,33 +55,52 @@ def recorded_makespan(graph: Graph) -> int:
     return int(latest)
 
 
-@njit(cache=True)
-def evaluate(
-    op: Any, first: Any, last: Any, pred: Any, lag: Any, relation: Any, start: Any, end: Any
-) -> Any:  # pragma: no cover
-    """What the edges `first` to `last` - 1 ask of `op`.
+@njit(cache=True, error_model="numpy")
+def place_op(
+    op: Any,
+    first: Any,
+    last: Any,
+    pred: Any,
+    lag: Any,
+    relation: Any,
+    start: Any,
+    end: Any,
+    duration: Any,
+    free: Any,
+    before: Any,
+) -> Any:  # pragma: no cover - compiled
+    """When `op` runs, given the times of all ops before it, and why.
 
-    The earliest start and its edge, the earliest end and its edge (-1 and BY_NOTHING or BY_DURATION for neither),
-    and the bits set in any time or lag, all of them where an edge goes backward.
+    Its edges are `first` to `last` - 1; its stream is free at `free` after op `before` (0 and -1 where nothing ran).
+    Returns start, end, `bound_by`, `bound_edge`, `end_bound_edge` and the bits set in any of the times, lags and
+    durations, all of them where an edge goes backward.
     """
-    earliest, edge = np.int64(-1), np.int64(BY_NOTHING)
+    begin, edge, by = np.int64(-1), np.int64(BY_NOTHING), np.int64(-1)
     floor, floor_edge = np.int64(-1), np.int64(BY_DURATION)
-    bits = np.int64(0)
+    bits = np.int64(duration)
     for place in range(first, last):
         if place + _AHEAD < len(pred):
             prefetch(end, np.int64(pred[place + _AHEAD]))
-        before = np.uint64(pred[place])
-        if before >= np.uint64(op):
-            return earliest, edge, floor, floor_edge, np.int64(-1)
+        source = np.uint64(pred[place])
+        if source >= np.uint64(op):
+            return begin, begin, by, edge, floor_edge, np.int64(-1)
         binding = relation[place]
-        time = (start[before] if binding & 1 else end[before]) + lag[place]
+        time = (start[source] if binding & 1 else end[source]) + lag[place]
         bits |= time | lag[place]
         if binding & 2:
             if time > floor:
                 floor, floor_edge = time, place
-        elif time > earliest:
-            earliest, edge = time, place
-    return earliest, edge, floor, floor_edge, bits
+        elif time > begin:
+            begin, edge, by = time, place, np.int64(source)
+    if free > begin:
+        begin, by = free, np.int64(before)
+        edge = np.int64(BY_STREAM) if by >= 0 else np.int64(BY_NOTHING)
+    finish = begin + duration
+    if floor > finish:
+        finish = floor
+    else:
+        floor_edge = np.int64(BY_DURATION)
+    return begin, finish, by, edge, floor_edge, bits | finish
 
 
 @njit(cache=True, error_model="numpy")
@@ -98,22 +117,13 @@ def _sweep(
     last = np.int64(0)
     for op in range(len(duration)):
         first, last = last, pointer[op + 1]
-        begin, edge, floor, floor_edge, seen = evaluate(op, first, last, pred, lag, relation, start, end)
+        queue = stream[op]
+        begin, finish, by, edge, floor_edge, seen = place_op(
+            op, first, last, pred, lag, relation, start, end, duration[op], free[queue], latest_op[queue]
+        )
         if seen < 0:
             return np.int64(-1)
-        by = np.int64(-1)
-        if edge >= 0:
-            by = np.int64(pred[edge])
-        queue = stream[op]
-        if free[queue] > begin:
-            begin, by = free[queue], np.int64(latest_op[queue])
-            edge = np.int64(BY_STREAM) if by >= 0 else np.int64(BY_NOTHING)
-        finish = begin + duration[op]
-        bits |= seen | duration[op] | finish
-        if floor > finish:
-            finish = floor
-        else:
-            floor_edge = np.int64(BY_DURATION)
+        bits |= seen
         start[op], end[op], bound_by[op], bound_edge[op] = begin, finish, by, edge
         if tells_end:
             end_bound[op] = floor_edge
@@ -134,14 +144,13 @@ def _sweep_ends(columns: Any, start: Any, end: Any) -> Any:  # pragma: no cover 
     last = np.int64(0)
     for op in range(len(duration)):
         first, last = last, pointer[op + 1]
-        begin, _edge, floor, _floor_edge, seen = evaluate(op, first, last, pred, lag, relation, start, end)
+        queue = stream[op]
+        begin, finish, _by, _edge, _floor_edge, seen = place_op(
+            op, first, last, pred, lag, relation, start, end, duration[op], free[queue], np.int32(-1)
+        )
         if seen < 0:
             return np.int64(-1)
-        queue = stream[op]
-        begin = max(begin, free[queue])
-        finish = begin + duration[op]
-        bits |= seen | duration[op] | finish
-        finish = max(finish, floor)
+        bits |= seen
         end[op] = finish
         if keeps_start:
             start[op] = begin

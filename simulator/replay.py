@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +15,10 @@ from makespan.simulator.dpro_rule import replay_dpro
 from makespan.simulator.ready import replay_ready
 from makespan.simulator.recorded import replay_recorded
 
-Order = Literal["recorded", "ready", "dpro"]
 ORDERS: Final = ("recorded", "ready", "dpro")
 
 
-def replay(graph: Graph, order: Order = "recorded", durations: NDArray[np.int64] | None = None) -> Schedule:
+def replay(graph: Graph, order: str = "recorded", durations: NDArray[np.int64] | None = None) -> Schedule:
     """The schedule of `graph` (n ops), where `durations` (n,) int64 ns replace its own if given.
 
     `order` is how streams choose: "recorded" keeps the recorded order of each stream (see recorded), "ready"

@@ -2,6 +2,7 @@
 
 import os
 from functools import cache
+from pathlib import Path
 
 # Before dgl and matplotlib are imported: dgl otherwise writes a file into the home folder, and a
 # figure must not ask for a screen.
@@ -22,6 +23,15 @@ def _cuda_is_there() -> bool:
     import torch
 
     return torch.cuda.is_available()
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of others' traces and measurements beside the checkout."""
+    folder = Path(__file__).resolve().parents[2] / "shared"
+    if not folder.is_dir():
+        pytest.skip("needs the folder shared beside the checkout: others' traces and measurements")
+    return folder
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

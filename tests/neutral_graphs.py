@@ -53,7 +53,9 @@ def read_neutral_graph(path: Path, receive_with_send: bool = False) -> Graph:
     names = bytes(data["names"]).decode().split("\n")
     graph, _ = assemble(
         kind=np.select(
-            [data["is_send"] == 1, data["is_recv"] == 1, is_comm], [OpKind.SEND, OpKind.RECV, OpKind.OTHER], OpKind.COMPUTE
+            [data["is_send"] == 1, data["is_recv"] == 1, is_comm],
+            [OpKind.SEND, OpKind.RECV, OpKind.OTHER],
+            OpKind.COMPUTE,
         ),
         stream=data["device"],
         duration_ns=duration_ns + gap_ns,
