@@ -11,9 +11,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from makespan.api import Replay, build, bundled_trace, compare, load, replay, whatif
+    from makespan.api import Replay, build, bundled_trace, compare, load, memory_use, replay, whatif
     from makespan.cluster import Cluster
     from makespan.graph import Graph
+    from makespan.graph_file import load_graph, save_graph
     from makespan.plan import Plan
     from makespan.schedule import Schedule
     from makespan.trace import Trace
@@ -30,13 +31,16 @@ _HOMES = {
     "bundled_trace": "makespan.api",
     "compare": "makespan.api",
     "load": "makespan.api",
+    "load_graph": "makespan.graph_file",
+    "memory_use": "makespan.api",
     "replay": "makespan.api",
+    "save_graph": "makespan.graph_file",
     "whatif": "makespan.api",
 }
 
 __all__ = [
     "Cluster", "Graph", "Plan", "Replay", "Schedule", "Trace", "build", "bundled_trace", "compare", "load",
-    "replay", "whatif",
+    "load_graph", "memory_use", "replay", "save_graph", "whatif",
 ]  # fmt: skip
 
 

@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 
 from makespan.errors import MakespanError
 from makespan.graph import Graph, OpKind
+from makespan.graph_file import load_graph, save_graph
 from makespan.resolve import did_you_mean
 from makespan.schedule import Schedule
 from makespan.simulator.analysis.breakdown import breakdown, idle_by_op
 from makespan.simulator.analysis.compare import Comparison, compare
 from makespan.simulator.analysis.critical_path import CriticalPath, critical_path
+from makespan.simulator.analysis.memory import memory_use
 from makespan.simulator.analysis.overlap import overlap
 from makespan.simulator.analysis.selectors import parse_move, parse_scale
 from makespan.simulator.analysis.slack import slack_ns
@@ -31,8 +33,8 @@ from makespan.simulator.replay import replay as run_replay
 from makespan.trace import Trace
 
 __all__ = [
-    "Comparison", "Replay", "WhatIfResult", "build", "bundled_trace", "compare", "iteration_time_ms", "load", "replay",
-    "whatif",
+    "Comparison", "Replay", "WhatIfResult", "build", "bundled_trace", "compare", "iteration_time_ms", "load",
+    "load_graph", "memory_use", "replay", "save_graph", "whatif",
 ]  # fmt: skip
 
 

@@ -26,7 +26,10 @@ app = typer.Typer(
 )
 
 Paths = Annotated[
-    list[Path], typer.Argument(help="Trace files, archives or folders; one rank or many.", show_default=False)
+    list[Path],
+    typer.Argument(
+        help="Trace files, archives or folders, of one rank or many; or a graph (.npz).", show_default=False
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse damaged traces instead of repairing them.")]
@@ -54,6 +57,7 @@ def replay(
     paths: Paths,
     order: Order = "recorded",
     timeline: Annotated[Path | None, typer.Option(help="Write the schedule for ui.perfetto.dev.")] = None,
+    graph_file: Annotated[Path | None, typer.Option("--graph", help="Write the graph as .npz.")] = None,
     strict: Strict = False,
     json: Json = False,
 ) -> None:
@@ -72,6 +76,9 @@ def replay(
     if timeline is not None:
         with working(f"writing {timeline}"):
             result.to_chrome(timeline, trace)
+    if graph_file is not None:
+        with working(f"writing {graph_file}"):
+            api.save_graph(graph, graph_file)
     if json:
         _print_json(summary)
     else:
@@ -120,8 +127,8 @@ def whatif(
 
 @app.command()
 def compare(
-    baseline: Annotated[Path, typer.Argument(help="A trace.", show_default=False)],
-    other: Annotated[Path, typer.Argument(help="The trace to hold against it.", show_default=False)],
+    baseline: Annotated[Path, typer.Argument(help="A trace or graph.", show_default=False)],
+    other: Annotated[Path, typer.Argument(help="The trace or graph to hold against it.", show_default=False)],
     strict: Strict = False,
     json: Json = False,
 ) -> None:
@@ -154,9 +161,13 @@ def show(paths: Paths, strict: Strict = False, json: Json = False) -> None:
         print_shown(told, _console())
 
 
-def _load_and_build(paths: list[Path], strict: bool, seconds: dict[str, float]) -> tuple[Trace, Graph]:
+def _load_and_build(paths: list[Path], strict: bool, seconds: dict[str, float]) -> tuple[Trace | None, Graph]:
+    """The trace in `paths` and its graph, or no trace and the graph where `paths` is a graph file."""
     from makespan import api
 
+    if len(paths) == 1 and paths[0].suffix == ".npz":
+        with working(f"loading {paths[0]}"), _timed(seconds, "load"):
+            return None, api.load_graph(paths[0])
     with working("loading " + ", ".join(map(str, paths[:3]))), _timed(seconds, "load"):
         trace = api.load(*paths, strict=strict)
     with working("building the graph"), _timed(seconds, "build"):

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from makespan.units import NS_PER_MS, format_duration
+from makespan.units import NS_PER_MS, format_bytes, format_duration
 
 BAR_WIDTH: Final = 24
 STEPS_SHOWN: Final = 12
@@ -26,8 +26,9 @@ _LABELS: Final[Mapping[str, str]] = {
 def print_replay(summary: Mapping[str, Any], title: str, console: Console) -> None:
     """Everything `makespan replay` tells, longest things first."""
     ranks = summary["ranks"]
+    events = "" if summary["events"] is None else f"{summary['events']:,} events, "
     console.print(
-        f"[bold]{title}[/bold]: {ranks} rank{'s' if ranks != 1 else ''}, {summary['events']:,} events, "
+        f"[bold]{title}[/bold]: {ranks} rank{'s' if ranks != 1 else ''}, {events}"
         f"{summary['ops']:,} ops, {summary['edges']:,} edges, {summary['order']} order"
     )
     console.print(_headline(summary))
@@ -37,6 +38,11 @@ def print_replay(summary: Mapping[str, Any], title: str, console: Console) -> No
         console.print(part)
     console.print(_critical_kinds(summary["critical_path"]))
     console.print(_critical_ops(summary["critical_path"]))
+    for row in summary["memory"]:
+        console.print(
+            f"Peak memory of rank {row['rank']} on {row['device']}: {format_bytes(row['peak_bytes'])}, "
+            f"in {row['step'] or 'no step'}, {row['op'] or 'no op'}"
+        )
     _print_footnotes(summary, console)
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from makespan.api import Comparison, Replay, WhatIfResult, iteration_time_ms
+from makespan.api import Comparison, Replay, WhatIfResult, iteration_time_ms, memory_use
 from makespan.trace import Trace
 from makespan.units import NS_PER_MS
 
 
-def replay_summary(result: Replay, trace: Trace, seconds: dict[str, float], top: int = 10) -> dict[str, Any]:
-    """What `makespan replay --json` prints: plain numbers and text only."""
+def replay_summary(result: Replay, trace: Trace | None, seconds: dict[str, float], top: int = 10) -> dict[str, Any]:
+    """What `makespan replay --json` prints: plain numbers and text only; less of it without the `trace`."""
     table, path = result.steps(), result.critical_path()
     measured = iteration_time_ms(table, "measured_ms")
     replayed = iteration_time_ms(table)
@@ -42,11 +42,12 @@ def replay_summary(result: Replay, trace: Trace, seconds: dict[str, float], top:
                 for found, kind, time_ns in _rows(evidence, ("evidence", "edge_kind", "time_ns"))
             ],
         },
-        "ranks": len(trace.ranks),
-        "events": len(trace),
+        "memory": [] if trace is None else _plain(memory_use(trace).peaks),
+        "ranks": len(np.unique(result.graph.rank)),
+        "events": None if trace is None else len(trace),
         "ops": len(result.graph),
         "edges": result.graph.edge_count,
-        "skipped": dict(trace.diagnostics.counts),
+        "skipped": {} if trace is None else dict(trace.diagnostics.counts),
         "notes": dict(result.graph.notes),
         "order": result.order,
         "seconds": {key: round(value, 3) for key, value in seconds.items()},

@@ -132,6 +132,23 @@ def test_a_timeline_holds_every_op(run: Any, tmp_path: Path) -> None:
     assert max(part["span_ms"] for part in back["ranks"]) == pytest.approx(told["makespan_ms"])
 
 
+def test_a_saved_graph_replays_like_its_trace(run: Any, tmp_path: Path) -> None:
+    saved = tmp_path / "graph.npz"
+    first = json.loads(run("replay", DDP, "--graph", saved, "--json")[1])
+    again = json.loads(run("replay", saved, "--json")[1])
+    assert again["critical_path"] == first["critical_path"]
+    assert again["steps"] == first["steps"]
+    assert json.loads(run("compare", DDP, saved, "--json")[1])["change_pct"] == 0
+    assert run("replay", saved)[0] == 0
+
+
+def test_peak_memory_is_told_where_the_trace_tells(run: Any) -> None:
+    peaks = json.loads(run("replay", CNN, "--json")[1])["memory"]
+    assert [peak["rank"] for peak in peaks] == [0]
+    assert peaks[0]["peak_bytes"] > 1_000_000
+    assert "Peak memory of rank 0" in run("replay", CNN)[1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
