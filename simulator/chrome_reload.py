@@ -56,7 +56,7 @@ class ExportedTimes:
     end_ns: NDArray[np.int64]
 
 
-def read_times(path: str | Path) -> ExportedTimes:
+def read_schedule(path: str | Path) -> ExportedTimes:
     """The times of all ops in a file that `write_chrome` or `write_measured_chrome` made.
 
     Raises TraceError where the file is something else, is damaged, or doesn't tell every op exactly once.

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 import pandas as pd
 
 from makespan.graph import OpKind
 from makespan.schedule import Schedule
 from makespan.simulator.analysis.activity import IDLE, Activity, rank_activities
+from makespan.simulator.analysis.steps import WHOLE
 from makespan.simulator.analysis.totals import share_table, sum_by
-
-WHOLE: Final = "whole schedule"
-"""In the column `step`: from time zero to the makespan."""
 
 
 def breakdown(schedule: Schedule) -> pd.DataFrame:
     """One row for each rank as a whole and for each of its steps.
 
-    `rank`, `step` (WHOLE first), `device` (whether busy means the device's work or the main thread's),
-    `window_ns`, then one column for each Activity (`compute_ns`, `exposed_comm_ns`, ...), which add up to
-    `window_ns` exactly, and `idle_ns`, the sum of the idle ones.
+    `rank`, `step` (first WHOLE, from time zero to the makespan), `device` (whether busy means the device's work or
+    the main thread's), `window_ns`, then one column for each Activity (`compute_ns`, `exposed_comm_ns`, ...), which
+    add up to `window_ns` exactly, and `idle_ns`, the sum of the idle ones.
     """
     tables: list[pd.DataFrame] = []
     for found in rank_activities(schedule):

@@ -18,7 +18,7 @@ from makespan.units import NS_PER_MS
 MINOR_SHARE: Final = 0.1
 """A side that takes less than this share of what a step waited for doesn't define it."""
 WHOLE: Final = "whole schedule"
-"""Name of the only row for a graph in which no steps are marked."""
+"""What a row is called that is about no step but all of the schedule."""
 
 
 def steps(schedule: Schedule) -> pd.DataFrame:

@@ -25,8 +25,9 @@ from makespan.graph import (
 )
 from makespan.schedule import BY_STREAM, Schedule
 from makespan.simulator.analysis.activity import IDLE, Activity, main_thread, rank_activities
-from makespan.simulator.analysis.breakdown import WHOLE, breakdown, idle_by_op
+from makespan.simulator.analysis.breakdown import breakdown, idle_by_op
 from makespan.simulator.analysis.overlap import overlap, overlap_by_name
+from makespan.simulator.analysis.steps import WHOLE
 from makespan.simulator.build import build
 from makespan.simulator.load import load
 from makespan.simulator.replay import replay

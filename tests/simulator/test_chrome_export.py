@@ -23,7 +23,7 @@ from makespan.simulator.analysis.critical_path import critical_path
 from makespan.simulator.analysis.steps import steps
 from makespan.simulator.build import build
 from makespan.simulator.chrome_export import write_chrome, write_measured_chrome
-from makespan.simulator.chrome_reload import read_times
+from makespan.simulator.chrome_reload import read_schedule
 from makespan.simulator.load import load
 from makespan.simulator.tracks import lay_out
 from makespan.trace import EventKind, Trace
@@ -106,7 +106,7 @@ def test_any_schedule_reads_back_identically(
     schedule = sweep(graph)
     path = tmp_path_factory.getbasetemp() / name
     write_chrome(schedule, path, arrows=arrows)
-    told = read_times(path)
+    told = read_schedule(path)
     assert told.order == "recorded"
     assert np.array_equal(told.start_ns, schedule.start_ns)
     assert np.array_equal(told.end_ns, schedule.end_ns)
@@ -123,12 +123,12 @@ def test_a_trace_and_its_replay_read_back_identically(tmp_path: Path, training: 
     schedule = sweep(graph)
     for name, given_trace in (("whole.json", trace), ("segments.json", None)):
         write_chrome(schedule, tmp_path / name, given_trace)
-        told = read_times(tmp_path / name)
+        told = read_schedule(tmp_path / name)
         assert np.array_equal(told.start_ns, schedule.start_ns)
         assert np.array_equal(told.end_ns, schedule.end_ns)
         assert_nothing_overlaps_without_enclosing(read_events(tmp_path / name))
     write_measured_chrome(graph, tmp_path / "measured.json.gz", trace)
-    told = read_times(tmp_path / "measured.json.gz")
+    told = read_schedule(tmp_path / "measured.json.gz")
     assert told.order == "measured"
     assert np.array_equal(told.start_ns, graph.attrs["measured_start_ns"])
     assert np.array_equal(told.end_ns - told.start_ns, graph.duration_ns)
@@ -316,7 +316,7 @@ def test_what_cannot_be_written_or_read_is_told_in_one_sentence(tmp_path: Path, 
     for content, told in broken.items():
         (tmp_path / "bad.json").write_text(content)
         with pytest.raises(TraceError, match=told):
-            read_times(tmp_path / "bad.json")
+            read_schedule(tmp_path / "bad.json")
     (tmp_path / "cut.json.gz").write_bytes(gzip.compress(text.encode())[:-200])
     with pytest.raises(TraceError, match="can't be read"):
-        read_times(tmp_path / "cut.json.gz")
+        read_schedule(tmp_path / "cut.json.gz")

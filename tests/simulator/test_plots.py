@@ -17,7 +17,7 @@ from schedules import graphs, sweep
 from makespan.graph import Graph, OpKind
 from makespan.schedule import Schedule
 from makespan.simulator.analysis.activity import Activity
-from makespan.simulator.analysis.breakdown import WHOLE, breakdown
+from makespan.simulator.analysis.breakdown import breakdown
 from makespan.simulator.analysis.compare import compare
 from makespan.simulator.analysis.critical_path import critical_path
 from makespan.simulator.analysis.memory import memory_use
@@ -29,7 +29,7 @@ from makespan.simulator.analysis.plots.palette import ACTIVITY_COLOUR, ACTIVITY_
 from makespan.simulator.analysis.plots.sensitivity import plot_sensitivity
 from makespan.simulator.analysis.plots.steps import plot_steps
 from makespan.simulator.analysis.plots.timeline import plot_timeline
-from makespan.simulator.analysis.steps import steps
+from makespan.simulator.analysis.steps import WHOLE, steps
 from makespan.simulator.build import build
 from makespan.trace import EventKind
 

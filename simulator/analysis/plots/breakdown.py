@@ -9,7 +9,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from makespan.simulator.analysis.activity import Activity
-from makespan.simulator.analysis.breakdown import WHOLE
 from makespan.simulator.analysis.plots.palette import (
     ACTIVITY_COLOUR,
     ACTIVITY_LABEL,
@@ -18,6 +17,7 @@ from makespan.simulator.analysis.plots.palette import (
     shortened,
     tidy,
 )
+from makespan.simulator.analysis.steps import WHOLE
 from makespan.units import NS_PER_MS
 
 VISIBLE: Final = 0.005
