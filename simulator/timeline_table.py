@@ -53,7 +53,9 @@ def timeline_trace(
     states, NONE where it says nothing.
     """
     numbers: dict[Lane, int] = {}
-    lane_of = np.array([numbers.setdefault(lane, len(numbers)) for lane in lane_of_place], np.int32)
+    lane_of = np.zeros(len(columns.places), np.int32)
+    for place in np.unique(columns.place).tolist():
+        lane_of[place] = numbers.setdefault(lane_of_place[place], len(numbers))
     arrows = find_arrows(
         columns,
         np.arange(len(columns.flow_ns)),
