@@ -27,11 +27,13 @@ OWN_TIMELINE: Final = re.compile(rb'\s*\{\s*"makespan"\s*:\s*\{')
 """How the timelines begin that Makespan itself exports."""
 NO_OPENING: Final = "no opening bracket"
 NO_CLOSING: Final = "no closing bracket"
+OTHER_NAME: Final = "events under another name than traceEvents"
 TOO_LARGE: Final = "event or member too large"
 BAD_MEMBER: Final = "member beside the events that can't be read"
 
 _BOUNDARY: Final = re.compile(rb'\}\s*,\s*(?=\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args|bp)"\s*:)')
-_EVENTS_MEMBER: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
+_EVENTS_MEMBER: Final = re.compile(rb'traceEvents"\s*:\s*\[')
+_EVENTS: Final = re.compile(rb'\[\s*\{[^{}]*"ph"\s*:')
 _SPACE: Final = re.compile(rb"\s*")
 _WORD: Final = re.compile(rb"[^,{}\[\]\s]*")
 
@@ -137,22 +139,33 @@ class EventStream(Generic[EventT]):
     def _members(self) -> Iterator[Chunk[EventT]]:
         """The members of the top-level object, from inside its brace on."""
         while mark := self._peek():
-            if mark != b'"':
+            if mark == b"," or mark == b"}":
                 self._position += 1
                 if mark == b"}":
                     return
-                if mark != b",":
-                    self._tell(STRAY_BYTES)
                 continue
-            key = self._take_value().strip(b'"').decode("utf-8", "replace")
-            if self._peek() == b":":
+            key = self._take_value() if mark == b'"' else None
+            if key is not None and self._peek() == b":":
                 self._position += 1
-            if key == "traceEvents" and self._peek() == b"[":
+            if key is not None and self._peek() == b"[" and self._holds_events(key):
                 self._position += 1
                 yield from self._array()
-            else:
-                self._keep_member(key, self._take_value())
-        self._tell(NO_CLOSING)
+                continue
+            value = self._take_value() if key is not None else None
+            if key is not None and value is not None:
+                self._keep_member(key.strip(b'"').decode("utf-8", "replace"), value)
+                continue
+            self._tell(BAD_MEMBER)
+            if self._skip_past(_EVENTS_MEMBER):
+                yield from self._array()
+        self._tell_end()
+
+    def _holds_events(self, key: bytes) -> bool:
+        """Whether the array that comes next is the event array, even where damage has changed its name."""
+        if key != b'"traceEvents"' and _EVENTS.match(self._buffer, self._position):
+            self._tell(OTHER_NAME)
+            return True
+        return key == b'"traceEvents"'
 
     def _keep_member(self, key: str, value: bytes) -> None:
         try:
@@ -166,26 +179,21 @@ class EventStream(Generic[EventT]):
             for reason in reasons:
                 report(self._diagnostics, self._strict, reason, f"{self._source.name}:{key}")
 
-    def _take_value(self) -> bytes:
-        """The text of the value that comes next; events are looked for where it does not end."""
+    def _take_value(self) -> bytes | None:
+        """The text of the value that comes next, None where it does not end."""
         self._peek()
-        wanted = 0
         while True:
-            mark = self._buffer[self._position : self._position + 1]
-            if mark in (b"{", b"[", b'"'):
+            if self._buffer[self._position : self._position + 1] in (b"{", b"[", b'"'):
                 end = value_end(self._buffer, self._position)
             else:
                 word = _WORD.match(self._buffer, self._position)
                 end = word.end() if word and word.end() < len(self._buffer) else -1
             if end > 0:
-                value = self._buffer[self._position : end]
-                self._position = end
+                value, self._position = self._buffer[self._position : end], end
                 return value
             wanted = 2 * (len(self._buffer) - self._position)
             if self._ended or wanted > 2 * LARGEST_BYTES:
-                report(self._diagnostics, self._strict, BAD_MEMBER, self._source.name)
-                self._skip_past(_EVENTS_MEMBER)
-                return b"null"
+                return None
             while len(self._buffer) - self._position < wanted and self._more():
                 pass
 
@@ -219,8 +227,7 @@ class EventStream(Generic[EventT]):
             if found.closed:
                 return
             if self._ended:
-                if TRUNCATED not in self._diagnostics.counts:
-                    self._tell(NO_CLOSING)
+                self._tell_end()
                 return
             if len(self._buffer) - self._position > LARGEST_BYTES:
                 self._tell(TOO_LARGE)
@@ -251,17 +258,17 @@ class EventStream(Generic[EventT]):
                     return first + len(event), place
         return None
 
-    def _skip_past(self, mark: re.Pattern[bytes]) -> None:
-        """Move to the end of the next match of a boundary, or to the start of the next event array."""
+    def _skip_past(self, mark: re.Pattern[bytes]) -> bool:
+        """Move behind the next match of `mark`; to the end, and False, where there is none."""
         while True:
-            found = mark.search(self._buffer, self._position + 1)
+            found = mark.search(self._buffer, self._position)
             if found:
-                self._position = found.end() if mark is _BOUNDARY else found.start()
-                return
+                self._position = found.end()
+                return True
             self._position = max(self._position, len(self._buffer) - 256)
             if not self._more():
                 self._position = len(self._buffer)
-                return
+                return False
 
     def _peek(self) -> bytes:
         """The next byte that is no space, b"" at the end."""
@@ -278,6 +285,11 @@ class EventStream(Generic[EventT]):
         self._buffer = self._buffer[self._position :] + piece
         self._position = 0
         return not self._ended
+
+    def _tell_end(self) -> None:
+        """Report, once, that the file ends before its brackets do."""
+        if not {TRUNCATED, NO_CLOSING} & self._diagnostics.counts.keys():
+            self._tell(NO_CLOSING)
 
     def _tell(self, reason: str, after: int = 0) -> None:
         report(self._diagnostics, self._strict, reason, f"{self._source.name}:event {self._count + after}")

@@ -25,9 +25,9 @@ _BOUNDARY: Final = re.compile(rb"\}[\s,]*(?=\{\s*" + _KEYS + rb")")
 _ARRAY_END: Final = re.compile(rb"\}[\s,]*(?=\]\s*(?:[,}]|$))")
 _HEADER: Final = re.compile(rb'\{\s*"traceEvents"\s*:\s*\[|\[(?=\s*\{)')
 _GAP: Final = re.compile(rb"[\s,]*")
-_JUNK: Final = re.compile(rb"[^,{\[\]\s]+|.", re.DOTALL)
+_JUNK: Final = re.compile(rb"[^,{\[\]\s\"][^,{\[\]\s]*|[^{]+", re.DOTALL)
 _ENDS_TRIED: Final = 3
-_DOUBT_BYTES: Final = 1 << 20
+_DOUBT_BYTES: Final = 1 << 16
 """How far to look for the end of an event that holds what looks like the start of another one."""
 
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -118,7 +118,7 @@ def _take(buffer: bytes, begin: int, at_end: bool, decode: Callable[[bytes], obj
     end = junk.end() if junk else begin + 1
     if end == len(buffer) and not at_end:
         return None
-    return _Step(end, (NO_EVENT if _is_value(buffer[begin:end]) else STRAY_BYTES,))
+    return _Step(end, (NO_EVENT if _accepts(_decode_raw, buffer[begin:end]) else STRAY_BYTES,))
 
 
 def _take_event(buffer: bytes, begin: int, at_end: bool, decode: Callable[[bytes], object]) -> _Step | None:
@@ -174,11 +174,3 @@ def _with_plain_args(text: bytes) -> tuple[bytes, tuple[str, ...]]:
     args = bytes(members.get("args", b"null"))
     members["args"] = msgspec.Raw(b"{}")
     return msgspec.json.encode(members), () if args == b"null" else (ODD_ARGS,)
-
-
-def _is_value(text: bytes) -> bool:
-    try:
-        _decode_raw(text)
-    except msgspec.DecodeError:
-        return False
-    return True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,8 +19,8 @@ def number_processes(
     """(p,) a process number for each place: all 0 unless several processes use the same correlation ids.
 
     `calls`, `works`: rows of host calls and device events that carry a `correlation` (n,). A device belongs to the
-    process whose calls precede most of its events with the same id; among equals, and for places without such
-    events, to the one whose calls lie nearest in the file, since merged files are mostly concatenated.
+    process whose calls precede most of its events with the same id. Among equals, and for places without such events,
+    to the one whose calls lie nearest in the file where processes follow one another, else in order of appearance.
     """
     pids: dict[str, int] = {}
     pid_of_place = np.array([pids.setdefault(place[0], len(pids)) for place in columns.places], np.int64)
@@ -27,14 +29,18 @@ def number_processes(
     launching = distinct[np.argsort(first)].tolist()
     if len(launching) < 2 or not _repeats(correlation[calls], pid_of_row[calls]):
         return np.zeros(len(columns.places), np.int64)
-    call_place = np.array([columns.number[calls][pid_of_row[calls] == pid].mean() for pid in launching])
+    numbers = [columns.number[calls[pid_of_row[calls] == pid]] for pid in launching]
+    ordered = sorted((int(some.min()), int(some.max())) for some in numbers)
+    one_after_another = all(former[1] < latter[0] for former, latter in pairwise(ordered))
+    others = [pid for pid in dict.fromkeys(pid_of_row.tolist()) if pid not in launching]
     owner = np.zeros(len(pids), np.int64)
-    for pid in range(len(pids)):
-        if pid in launching:
-            owner[pid] = launching.index(pid)
-            continue
-        mine = np.flatnonzero(pid_of_row == pid)
-        distance = np.abs(call_place - columns.number[mine].mean()) if len(mine) else np.zeros(len(launching))
+    owner[launching] = np.arange(len(launching))
+    for place, pid in enumerate(others):
+        if one_after_another:
+            own = columns.number[pid_of_row == pid].mean()
+            distance = np.array([abs(own - some.mean()) for some in numbers])
+        else:
+            distance = np.abs(np.arange(len(launching)) - place * len(launching) // len(others))
         matches = _launched(columns, calls, works[pid_of_row[works] == pid], correlation, pid_of_row, launching)
         owner[pid] = np.lexsort((distance, -matches))[0]
     return owner[pid_of_place]
