@@ -51,6 +51,8 @@ BAD_TIME: Final = "time beyond 64 bits, taken as zero"
 _GRAPH: Final = re.compile(rb'"workload_graph"\s*:\s*\[')
 _JSON_NODE: Final = re.compile(rb'"(?:durationMicros|duration_micros|dataDeps|data_deps|ctrlDeps)"\s*:|"COMP_NODE"')
 _TRACE_EVENTS: Final = re.compile(rb'"(?:traceEvents|ph|nodes)"\s*:')
+_RANK_IN_NAME: Final = re.compile(r"\.(\d{1,6})\.et(?:\.\w+)?$")
+"""A run's files are called NAME.RANK.et: the simulators that read them know a rank's file by that alone."""
 _PIECES_LOOKED_AT: Final = 256
 _LARGEST_US: Final = (1 << 62) // NS_PER_US
 _COLLECTIVES: Final[Mapping[int | None, str]] = dict(
@@ -116,7 +118,8 @@ def read(source: Source, diagnostics: Diagnostics, strict: bool) -> list[RankTra
     )
     dependency_source, dependency_target = graph.dependencies()
     world_size = as_integer(metadata.get("ngpus"))
-    rank = as_integer(metadata.get("rank"))
+    named = _RANK_IN_NAME.search(source.name)
+    rank = as_integer(metadata.get("rank")) if "rank" in metadata or named is None else int(named[1])
     return [
         RankTrace(
             rank=NONE if rank is None or not 0 <= rank < 1 << 31 else rank,

@@ -178,6 +178,19 @@ def test_real_ring_of_sends_and_receives(rank: int) -> None:
     peers = {(row[0], attrs_of(part.events, number).get("peer")) for number, row in enumerate(rows_of(part.events))}
     assert peers == {("SEND", (rank + 1) % 8), ("RECV", (rank + 7) % 8), ("KERNEL", None)}
     assert len(part.dependency_source) == 34 and part.timed
+    assert part.rank == rank
+
+
+@pytest.mark.parametrize(
+    ("name", "attrs", "expected"),
+    [
+        ("run.7.et", {}, 7), ("a/run.12.et.gz", {}, 12), ("run.7.et", {"rank": 2}, 2), ("run.json", {}, -1),
+        ("run.et", {"rank": 5}, 5), ("run.et", {"rank": -3}, -1),
+    ],
+)  # fmt: skip
+def test_rank_from_metadata_or_name(name: str, attrs: dict[str, int], expected: int) -> None:
+    content = prefixed(metadata_message(a=1, **attrs), node_message(1, "a", 4))
+    assert read_one(chakra, source_of(content, name)).rank == expected
 
 
 def test_real_workload_graph_against_a_plain_parse() -> None:
