@@ -74,11 +74,27 @@ def iteration_time_ms(table: pd.DataFrame, column: str = "replayed_ms") -> float
 
 def median_of_slowest(names: Sequence[str], lengths: Sequence[float]) -> float:
     """Of the lengths (k,) of each step, by name, the largest; of those the median. NaN counts as not there."""
+    slowest = slowest_by_step(names, lengths)
+    return float(np.median(list(slowest.values()))) if slowest else float("nan")
+
+
+def slowest_by_step(names: Sequence[str], lengths: Sequence[float]) -> dict[str, float]:
+    """The largest of the lengths (k,) of each step, by name. NaN counts as not there."""
     slowest: dict[str, float] = {}
     for name, length in zip(names, lengths, strict=True):
         if not np.isnan(length):
             slowest[name] = max(length, slowest.get(name, length))
-    return float(np.median(list(slowest.values()))) if slowest else float("nan")
+    return slowest
+
+
+def paired_change_pct(before: dict[str, float], after: dict[str, float]) -> float:
+    """Change from `before` to `after` (step name -> length), step by step; the median of those, in per cent.
+
+    Steps are compared with themselves. Comparing medians instead would compare different steps with each other
+    wherever a change reaches some steps later than others, as it does while a launch queue fills.
+    """
+    changes = [100.0 * (after[name] / length - 1.0) for name, length in before.items() if length > 0 and name in after]
+    return float(np.median(changes)) if changes else float("nan")
 
 
 def _whole(schedule: Schedule) -> list[Step]:

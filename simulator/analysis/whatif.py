@@ -15,7 +15,7 @@ from makespan.graph import EdgeKind, Evidence, Graph, Relation, Stream
 from makespan.schedule import Schedule
 from makespan.simulator.analysis.critical_path import critical_path
 from makespan.simulator.analysis.selectors import select
-from makespan.simulator.analysis.steps import iteration_time_ms, median_of_slowest, steps
+from makespan.simulator.analysis.steps import WHOLE, iteration_time_ms, paired_change_pct, slowest_by_step, steps
 from makespan.simulator.replay import replay
 from makespan.simulator.scenarios import replay_scenarios
 from makespan.units import NS_PER_MS
@@ -111,14 +111,18 @@ class WhatIf:
         return iteration_time_ms(steps(self.baseline))
 
     @property
-    def iteration_time_ms(self) -> float:
-        """Iteration time as it would be."""
-        return iteration_time_ms(steps(self.changed))
+    def change_pct(self) -> float:
+        """Change of the iteration time in per cent: of each step the slowest rank, the median of their changes."""
+        before, after = (
+            slowest_by_step(table["name"].tolist(), table["replayed_ms"].tolist())
+            for table in (steps(self.baseline), steps(self.changed))
+        )
+        return paired_change_pct(before, after)
 
     @property
-    def change_pct(self) -> float:
-        """Change of the iteration time, in per cent of the baseline."""
-        return _change_pct(self.baseline_ms, self.iteration_time_ms)
+    def iteration_time_ms(self) -> float:
+        """Iteration time as it would be: `baseline_ms` with the change of the typical step."""
+        return self.baseline_ms * (1.0 + self.change_pct / 100.0)
 
     def steps(self) -> pd.DataFrame:
         """One row for each step: `name`, `rank`, its length and what defines it, both as it is and as it would be."""
@@ -165,30 +169,35 @@ def sensitivity(
 
     Columns `selector`, `factor`, `iteration_time_ms` and `change_pct`. Raises SelectorError as `select` does.
     """
-    before = iteration_time_ms(steps(replay(graph, order)))
+    table = steps(replay(graph, order))
+    before = slowest_by_step(table["name"].tolist(), table["replayed_ms"].tolist())
+    baseline_ms = iteration_time_ms(table)
     scales = list(factors)
     rows: list[tuple[str, float, float, float]] = []
     for selector in selectors:
         chosen = select(graph, selector)
         only_durations = not np.any(Scale(selector, 1.0).lags(graph, chosen))
         if only_durations and order == "recorded":
-            times = _scenario_times_ms(graph, chosen, scales)
+            changed = _scenario_steps(graph, chosen, scales)
         else:
-            times = [iteration_time_ms(steps(replay(Scale(selector, scale)(graph), order))) for scale in scales]
-        rows += [(selector, scale, time, _change_pct(before, time)) for scale, time in zip(scales, times, strict=True)]
+            tables = [steps(replay(Scale(selector, scale)(graph), order)) for scale in scales]
+            changed = [slowest_by_step(one["name"].tolist(), one["replayed_ms"].tolist()) for one in tables]
+        for scale, after in zip(scales, changed, strict=True):
+            change_pct = paired_change_pct(before, after)
+            rows.append((selector, scale, baseline_ms * (1.0 + change_pct / 100.0), change_pct))
     return pd.DataFrame(rows, columns=["selector", "factor", "iteration_time_ms", "change_pct"])
 
 
-def _scenario_times_ms(graph: Graph, chosen: NDArray[np.bool_], factors: list[float]) -> list[float]:
-    """Iteration times when the durations of `chosen` ops (n,) are scaled by each of `factors`: one sweep for all."""
+def _scenario_steps(graph: Graph, chosen: NDArray[np.bool_], factors: list[float]) -> list[dict[str, float]]:
+    """Step lengths in ms when the durations of `chosen` ops (n,) are scaled by each of `factors`: one sweep for all."""
     watch = [op for step in graph.steps for op in (step.begin_op, step.end_op)]
     table = np.stack([np.ones(len(factors)), np.array(factors, np.float64)], axis=1)
     times = replay_scenarios(graph, chosen.astype(np.int32), table, watch=watch)
     if not graph.steps:
-        return (times.makespan_ns / NS_PER_MS).tolist()
+        return [{WHOLE: length} for length in (times.makespan_ns / NS_PER_MS).tolist()]
     names = [step.name for step in graph.steps]
     lengths = (times.end_ns[:, 1::2] - times.start_ns[:, 0::2]) / NS_PER_MS
-    return [median_of_slowest(names, row) for row in lengths.tolist()]
+    return [slowest_by_step(names, row) for row in lengths.tolist()]
 
 
 def _relink_streams(graph: Graph, edit: GraphEdit, moved: NDArray[np.bool_]) -> None:
