@@ -12,6 +12,7 @@ from makespan.graph import Graph
 from makespan.schedule import BY_NOTHING
 from makespan.simulator.columns import TIME_LIMIT_NS, Columns, fixed, refuse
 from makespan.simulator.heaps import push_event
+from makespan.simulator.prefetch import prefetch
 from makespan.simulator.sharing import Links, join_link, leave_link, next_done, pass_time
 from makespan.simulator.waiting import append, touch
 
@@ -39,6 +40,8 @@ _STREAM: Final = np.dtype(
      ("shared", "i4")]
 )  # fmt: skip
 _LINE_BYTES: Final = 64
+_AHEAD: Final = 16
+"""Edges between the one at hand and the one whose predecessor's record is asked for."""
 
 
 class EventState(NamedTuple):
@@ -52,7 +55,7 @@ class EventState(NamedTuple):
     `tells`: bit 0 set where some of them count from its end, bit 1 where some count from its start.
 
     `lines` (s,) records. `running`: the op on the stream, `latest`: the op that started there last, -1 for none.
-    `head`, `open_at`, `tail`: its eligible ops in `queue` (n,) int32 (see waiting). `touched`: whether the stream
+    `head`, `open_at`, `tail`: its eligible ops in `queue` (n+1,) int32 (see waiting). `touched`: whether the stream
     is in `touched` (s,) int32, the list of those on which an op may start now. `shared`: 1 where it is shared.
     `event_time`, `event`: heap of what is to come, the event being an op number for its end, n + stream for a
     shared stream of which an op is done, ~op for the instant at which an op becomes eligible. `counts`:
@@ -93,7 +96,7 @@ def state_at(
         ops=_in_cache_lines(count, _OP),
         out=_in_cache_lines(len(columns.pred), _OUT),
         lines=lines,
-        queue=np.empty(count, np.int32),
+        queue=np.zeros(count + 1, np.int32),  # one more, so that looking at the head of an empty run is harmless
         event_time=np.empty(events, np.int64),
         event=np.empty(events, np.int32),
         touched=np.empty(streams, np.int32),
@@ -183,6 +186,8 @@ def _rebuild(
         eligible, floor = np.int64(0), np.int64(0)
         waits, end_waits = np.int32(0), np.int32(0)
         for place in range(pointer[op], pointer[op + 1]):
+            if place + _AHEAD < len(pred):
+                prefetch(ops, np.int64(pred[place + _AHEAD]))
             before, binding = pred[place], relation[place]
             if np.uint64(before) >= np.uint64(op):
                 return np.int64(-1)
@@ -226,6 +231,9 @@ def _rebuild(
         ops[op].last_out = ops[op].first_out
     for op in range(len(stream)):
         for place in range(pointer[op], pointer[op + 1]):
+            if place + _AHEAD < len(pred):
+                prefetch(ops, np.int64(pred[place + _AHEAD]))
+                prefetch(out, np.int64(ops[pred[place + _AHEAD // 2]].last_out))
             slot = ops[pred[place]].last_out
             ops[pred[place]].last_out = slot + 1
             out[slot].lag, out[slot].successor, out[slot].relation = lag[place], op, relation[place]

@@ -33,9 +33,15 @@ def pop_event(times: Any, codes: Any, size: Any) -> Any:  # pragma: no cover - c
         if child >= size:
             break
         smallest = child
-        for other in range(child + 1, min(child + 4, size)):
-            if times[other] < times[smallest]:
-                smallest = other
+        if child + 3 < size:
+            # Sums of comparisons instead of branches, which nobody could predict.
+            left = child + np.int64(times[child + 1] < times[child])
+            right = child + 2 + np.int64(times[child + 3] < times[child + 2])
+            smallest = left + (right - left) * np.int64(times[right] < times[left])
+        else:
+            for other in range(child + 1, size):
+                if times[other] < times[smallest]:
+                    smallest = other
         if times[smallest] >= time:
             break
         times[hole], codes[hole] = times[smallest], codes[smallest]

@@ -106,6 +106,7 @@ def _run(state: Any, instant: Any) -> Any:  # pragma: no cover - compiled
             elif size > 0 and event_time[0] == now:
                 op, from_start = np.int64(event[0]), np.int32(0)
                 size = pop_event(event_time, event, size)
+                # The next op to end is known: ask for the ops that it will tell.
                 if size > 0 and 0 <= event[0] < count:
                     for place in range(ops[event[0]].first_out, ops[event[0]].last_out):
                         prefetch(ops, np.int64(out[place].successor))
@@ -178,7 +179,9 @@ def _run(state: Any, instant: Any) -> Any:  # pragma: no cover - compiled
             before = lines[line].latest
             if before >= 0 and ops[before].end == now:
                 ops[op].bound_by, ops[op].bound_edge = before, BY_STREAM
+            # What the op will tell when it ends, and what the stream will look at then.
             prefetch(out, np.int64(ops[op].first_out))
+            prefetch(ops, np.int64(queue[lines[line].head]))
             lines[line].running = op
             lines[line].latest = op
             finish = now + ops[op].duration
