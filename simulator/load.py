@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, cast
 
 from makespan.errors import TraceError
 from makespan.simulator import importers as importers_folder
-from makespan.simulator.ranks import assign_ranks
+from makespan.simulator.ranks import assign_ranks, check_names
 from makespan.simulator.sources import Source
 from makespan.simulator.unpack import find_sources
 from makespan.trace import Diagnostics, RankTrace, Trace
@@ -65,6 +65,7 @@ def load(
         raise TraceError(
             f"{', '.join(map(str, chosen))}: holds no trace; {_told(notes)}known formats: {_titles(known)}"
         )
+    check_names(parts, ranks or {})
     timed = assign_ranks([part for part in parts if part.timed], ranks or {}, notes)
     untimed = assign_ranks([part for part in parts if not part.timed], ranks or {}, notes)
     joined = on_one_base(_beside(timed, untimed, notes))

@@ -22,8 +22,8 @@ def assign_ranks(parts: Sequence[RankTrace], ranks: Mapping[str, int], notes: Di
     Where files say nothing, their names decide if all of them tell a rank: "rank-34", "worker0", or, for several
     files, last numbers that count 0, 1, 2, ... without a gap. Otherwise the files get the free ranks in order.
     """
-    given = [_given(part, ranks) for part in parts]
-    parts = [part if rank == NONE else replace(part, rank=rank) for part, rank in zip(parts, given, strict=True)]
+    given = [[rank for name, rank in ranks.items() if _is_named(part, name)] for part in parts]
+    parts = [replace(part, rank=found[0]) if found else part for part, found in zip(parts, given, strict=True)]
     silent = [part for part in parts if part.rank == NONE]
     taken = {part.rank for part in parts} - {NONE}
     names = [_file_name(part.source) for part in silent]
@@ -41,14 +41,19 @@ def assign_ranks(parts: Sequence[RankTrace], ranks: Mapping[str, int], notes: Di
     return [replace(part, rank=next(following)) if part.rank == NONE else part for part in parts]
 
 
-def _given(part: RankTrace, ranks: Mapping[str, int]) -> int:
-    """The user's rank for the file, by its name as printed, its path's end or its last part."""
+def check_names(parts: Sequence[RankTrace], ranks: Mapping[str, int]) -> None:
+    """Raise TraceError where the user's ranks name a file that is not there, or are no ranks."""
     for name, rank in ranks.items():
-        if part.source == name or PurePath(part.source.replace(":", "/")).match(name):
-            if not isinstance(rank, int) or rank < 0:
-                raise TraceError(f"rank {rank!r} for {name}: expected a whole number from 0 up")
-            return rank
-    return NONE
+        if not any(_is_named(part, name) for part in parts):
+            told = ", ".join(part.source for part in parts[:3])
+            raise TraceError(f"a rank was given for {name}, expected the name of a file that was read, such as {told}")
+        if not isinstance(rank, int) or rank < 0:
+            raise TraceError(f"rank {rank!r} for {name}: expected a whole number from 0 up")
+
+
+def _is_named(part: RankTrace, name: str) -> bool:
+    """Whether `name` is the file's name as printed, the end of its path or its last part."""
+    return part.source == name or PurePath(part.source.replace(":", "/")).match(name)
 
 
 def _file_name(source: str) -> str:
