@@ -17,6 +17,7 @@ from makespan.simulator.chrome_events import (
     FLOW,
     LEFT_OUT,
     METADATA,
+    NO_TEXT,
     PAIRED,
     PHASE_CLASS,
     ROW,
@@ -33,7 +34,15 @@ from makespan.simulator.sources import Source, report
 from makespan.trace import Diagnostics
 
 _decode_times: Final = msgspec.json.Decoder(list[EventTimes]).decode
-_decode_members: Final = msgspec.json.Decoder(list[dict[str, Any]]).decode
+
+
+class _RawArgs(msgspec.Struct, gc=False):
+    """The args of an event, undecoded: what is wrong with those of others must not matter."""
+
+    args: msgspec.Raw = NO_TEXT
+
+
+_decode_args: Final = msgspec.json.Decoder(list[_RawArgs]).decode
 
 
 def read_columns(source: Source, diagnostics: Diagnostics, strict: bool) -> ChromeColumns:
@@ -172,14 +181,16 @@ class _Collector:
         self, chunk: Chunk[ColumnEvent], is_counter: NDArray[np.bool_], row_of: NDArray[np.int32]
     ) -> None:
         """A counter's value: the sum of its series, as a stacked chart shows it."""
-        members = _decode_members(chunk.text)
+        members = _decode_args(chunk.text)
         for at in np.flatnonzero(is_counter).tolist():
-            series = members[at].get("args")
-            told = (
-                [value for value in series.values() if type(value) in (int, float)] if isinstance(series, dict) else []
-            )
+            try:
+                series = msgspec.json.decode(members[at].args, type=dict[str, Any])
+                told = [value for value in series.values() if type(value) in (int, float)]
+                total = float(sum(told))
+            except (msgspec.DecodeError, RecursionError, OverflowError):
+                continue
             if told:
-                self._args.put("value", row_of[at : at + 1], np.array([float(sum(told))]))
+                self._args.put("value", row_of[at : at + 1], np.array([total]))
 
     def _report(self, reason: str, where: NDArray[np.bool_], chunk: Chunk[ColumnEvent]) -> None:
         if where.any():

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from makespan.trace import EventTable
@@ -36,35 +34,11 @@ def spread_crossing(events: EventTable, spreads: NDArray[np.bool_], nesting: boo
 
 def _places(events: EventTable, spreads: NDArray[np.bool_], nesting: bool) -> NDArray[np.int64]:
     """(n,) which of its lane's lanes each event goes to."""
+    # Numba takes as long to load as ten megabytes of trace, and most traces never come here.
+    from makespan.simulator.first_fit import first_fit
+
     further = np.zeros(len(events), np.int64)
     rows = np.flatnonzero(spreads[events.lane] & (events.duration_ns > 0))
     order = rows[np.lexsort((-events.duration_ns[rows], events.start_ns[rows], events.lane[rows]))]
-    further[order] = _first_fit(events.lane[order], events.start_ns[order], events.end_ns[order], nesting)
+    further[order] = first_fit(events.lane[order], events.start_ns[order], events.end_ns[order], nesting)
     return further
-
-
-@njit(cache=True)
-def _first_fit(lane: Any, start_ns: Any, end_ns: Any, nesting: Any) -> Any:  # pragma: no cover - compiled
-    """The first place of the lane on which each event fits; open events of a place are a linked stack."""
-    count = len(lane)
-    place_of = np.zeros(count, np.int64)
-    top = np.full(count, -1, np.int64)
-    below = np.full(count, -1, np.int64)
-    used = 0
-    for event in range(count):
-        if event > 0 and lane[event] != lane[event - 1]:
-            used = 0
-        place = 0
-        while place < used:
-            while top[place] >= 0 and end_ns[top[place]] <= start_ns[event]:
-                top[place] = below[top[place]]
-            if top[place] < 0 or (nesting and end_ns[event] <= end_ns[top[place]]):
-                break
-            place += 1
-        if place == used:
-            top[place] = -1
-            used += 1
-        below[event] = top[place]
-        top[place] = event
-        place_of[event] = place
-    return place_of

@@ -6,6 +6,7 @@ import bz2
 import gzip
 import io
 import lzma
+import subprocess
 import sys
 import tarfile
 import zipfile
@@ -242,6 +243,12 @@ def test_importers_are_found_by_scanning_the_folder():
     known = find_importers()
     assert {"kineto", "chrome"} <= set(known)
     assert all(isinstance(each.TITLE, str) and callable(each.read) for each in known.values())
+
+
+def test_finding_importers_loads_no_compiler():
+    code = "import sys; from makespan.simulator.load import find_importers; find_importers(); print('numba' in sys.modules)"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout == "False\n"
 
 
 def test_no_importer_claims_nonsense():
