@@ -17,6 +17,8 @@ from makespan.trace import NONE
 
 MAGIC: Final = b"SQLite format 3\x00"
 
+_ERRORS: Final = (sqlite3.Error, OverflowError, UnicodeDecodeError)
+"""What the driver raises for damage; the last where its own message quotes damaged text."""
 _ROWS_AT_ONCE: Final = 1 << 14
 _LARGEST_VALUE: Final = 1 << 24
 _SMALLEST_ROW: Final = 2
@@ -72,7 +74,7 @@ class Database:
                     self._tell("table holds more rows than its file can", table)
                     return
                 yield row
-        except (sqlite3.Error, OverflowError) as error:
+        except _ERRORS as error:
             self._tell(f"table that can't be read to its end ({error})", table)
 
 
@@ -88,7 +90,7 @@ def open_database(path: Path, name: str, tell: Callable[[str, str], None]) -> Ge
         connection.set_authorizer(lambda action, *_: sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY)
         try:
             connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
-        except sqlite3.Error as error:
+        except _ERRORS as error:
             raise TraceError(f"{name}: not a readable SQLite database ({error}); export it anew") from None
         yield Database(connection, path.stat().st_size // _SMALLEST_ROW, tell)
     finally:

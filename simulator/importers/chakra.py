@@ -187,10 +187,11 @@ class _Graph:
         start_ns, duration_ns = self._time(node.start_us, node), self._time(node.duration_us, node)
         self.timed |= duration_ns > 0
         at_host = _flag(node.attributes.get("is_cpu_op"))
+        kind = self._kind(node, at_host)
         row = self.rows.add(
             node.name,
-            self._kind(node, at_host),
-            self._lane(node, at_host),
+            kind,
+            self._lane(node, at_host or kind == EventKind.OTHER),
             start_ns,
             duration_ns,
         )
@@ -209,7 +210,7 @@ class _Graph:
         return 0
 
     def _kind(self, node: ChakraNode, at_host: bool) -> EventKind:
-        if node.type == INVALID or node.type >= len(NODE_TYPES):
+        if not INVALID < node.type < len(NODE_TYPES):
             self._tell(UNKNOWN_TYPE, f"node {node.number}")
             return EventKind.OTHER
         if node.type == METADATA:
@@ -223,7 +224,7 @@ class _Graph:
 
     def _lane(self, node: ChakraNode, at_host: bool) -> int:
         thread, stream = as_integer(node.attributes.get("tid")), as_integer(node.attributes.get("stream"))
-        if at_host or node.type in (INVALID, METADATA):
+        if at_host:
             return self.rows.lane(LaneKind.HOST, "", "host" if thread is None else str(thread))
         if stream is not None:
             return self.rows.lane(LaneKind.DEVICE, "", str(stream), f"stream {stream}", stream=stream)

@@ -123,6 +123,13 @@ def test_workload_graph() -> None:
         read_one(chakra, source, strict=True)
 
 
+@pytest.mark.parametrize("kind", [-5, 0, 8, "NO_SUCH_NODE", None, 2**70])
+def test_unknown_types_are_counted(kind: Any) -> None:
+    part = read_one(chakra, source_of(workload([{"Id": 1, "Name": "x", "NodeType": kind, "data_deps": []}])))
+    assert rows_of(part.events) == [("OTHER", "x", "host", 0, 0)]
+    assert part.diagnostics.counts == {chakra.UNKNOWN_TYPE: 1}
+
+
 def test_without_any_duration_there_are_no_times() -> None:
     part = read_one(chakra, source_of(workload([{"Id": 1, "Name": "x", "NodeType": 4, "data_deps": []}])))
     assert not part.timed

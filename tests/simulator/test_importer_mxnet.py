@@ -118,6 +118,16 @@ def test_begins_and_ends_without_each_other() -> None:
     assert part.diagnostics.counts == {"begin without an end": 1, "end without a begin": 1}
 
 
+@pytest.mark.parametrize("damage", [b"-1e999", b'"\xff"', b"[1]"])
+def test_damaged_arguments_of_one_counter_leave_the_others_alone(damage: bytes) -> None:
+    # A member that nobody needs is not looked at, so that nothing was repaired.
+    content = dump(FIRST).replace(
+        b'"args": {\n        "name": "gpu/1"', b'"args": {"more": ' + damage + b', "name": "gpu/1"'
+    )
+    assert damage in content
+    assert attrs_of(read_one(mxnet, source_of(content)).events, 5) == {"value": 4096.0}
+
+
 CONTENT = dump(FIRST, footer=False) + dump(SECOND, header=False)
 
 
