@@ -64,7 +64,7 @@ OLD = {
     ),
     "NVTX_EVENTS": "start INT NOT NULL, end INT, text TEXT, globalTid INT NOT NULL",
 }
-"""Columns of an early version, which names no process on device work and no session start."""
+"""Columns of an early version, which names no process on device work and no start of the recording."""
 
 
 def global_tid(process: int, thread: int = 0) -> int:

@@ -108,7 +108,7 @@ def test_compressed_export_is_read_from_a_copy(tmp_path: Path) -> None:
     assert len(read_one(nsight, source).events) == 14
 
 
-def test_early_version_without_processes_and_session_start(tmp_path: Path) -> None:
+def test_early_version_without_processes_and_start_time(tmp_path: Path) -> None:
     rows = {
         "StringIds": strings("cudaLaunchKernel", "gemm"),
         "CUPTI_ACTIVITY_KIND_RUNTIME": [{"start": 10, "end": 20, "globalTid": MAIN, "correlationId": 1, "nameId": 1}],
