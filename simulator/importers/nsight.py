@@ -80,7 +80,7 @@ def read(source: Source, diagnostics: Diagnostics, strict: bool) -> list[RankTra
     """One RankTrace for each process with device work (or for all processes together where none has any).
 
     `rank` is that of MPI where the export holds it, else NONE, the processes standing in the order of their devices.
-    A process without device work joins the only one that has some. Times are from the start of the session, whose
+    A process without device work joins the only one that has some. Times are from the start of the recording, whose
     wall-clock time is the clock base. NVTX ranges are ANNOTATION, or STEP where they look like one; MPI, cuBLAS and
     cuDNN calls are host events. Attributes: bytes, collective, peer, tag, sync_stream, wait_on_stream,
     wait_on_correlation.
