@@ -158,18 +158,16 @@ def test_all_reduces_pair_up(folder: str) -> None:
 
 @pytest.mark.parametrize("folder", DDP)
 @pytest.mark.parametrize("rank", [0, 1])
-def test_wait_ranges_hold_the_end_of_the_last_all_reduce(folder: str, rank: int) -> None:
+def test_wait_ranges_end_with_the_last_all_reduce(folder: str, rank: int) -> None:
     """One in each backward phase; a gloo thread that is pre-empted may close its span late, as the card says."""
     name = f"{folder}/rank{rank}.json.gz"
     done = spans(name, "gloo:all_reduce")
-    in_time = 0
     for backward in spans(name, "backward"):
         (wait,) = inside(backward, spans(name, "makespan::wait ddp gradients"))
         end = wait["ts"] + wait["dur"]
         last = max(span["ts"] + span["dur"] for span in done if span["ts"] < end)
         assert wait["ts"] < last
-        in_time += last < end
-    assert in_time >= 5
+        assert abs(end - last) < 6_000
 
 
 def test_straggler_computes_longer_and_the_other_rank_waits_longer() -> None:
