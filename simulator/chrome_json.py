@@ -12,9 +12,10 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from makespan.simulator.chrome_repair import mend, value_end
+from makespan.simulator.chrome_repair import mend
 from makespan.simulator.chrome_rescue import EVENT_OPENS, SEVERAL_DUMPS, STRAY_BYTES, TRUNCATED, rescue
 from makespan.simulator.chrome_times import nanoseconds
+from makespan.simulator.json_window import JsonWindow
 from makespan.simulator.sources import Source, read_pieces, report
 from makespan.trace import Diagnostics
 
@@ -34,8 +35,6 @@ BAD_MEMBER: Final = "member beside the events that can't be read"
 _BOUNDARY: Final = re.compile(rb'\}\s*,\s*(?=\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args|bp)"\s*:)')
 _EVENTS_MEMBER: Final = re.compile(rb'traceEvents"\s*:\s*\[')
 _EVENTS: Final = re.compile(rb'\[\s*\{[^{}]*"ph"\s*:')
-_SPACE: Final = re.compile(rb"\s*")
-_WORD: Final = re.compile(rb"[^,{}\[\]\s]*")
 
 EventT = TypeVar("EventT", bound=msgspec.Struct)
 
@@ -103,66 +102,64 @@ class EventStream(Generic[EventT]):
         self._source, self._diagnostics, self._strict = source, diagnostics, strict
         self._decode_one = msgspec.json.Decoder(event_type).decode
         self._decode_many = msgspec.json.Decoder(GenericAlias(list, (event_type,))).decode
-        self._pieces = read_pieces(source, diagnostics, strict, READ_BYTES)
-        self._buffer = b""
-        self._position = 0
-        self._ended = False
+        self._window = JsonWindow(read_pieces(source, diagnostics, strict, READ_BYTES))
         self._count = 0
         self._arrays = 0
 
     def __iter__(self) -> Iterator[Chunk[EventT]]:
         """Chunks from all dumps that the file holds."""
-        if self._peek() == b"\xef":  # a byte order mark
-            self._position += 3
-        while mark := self._peek():
+        window = self._window
+        if window.peek() == b"\xef":  # a byte order mark
+            window.position += 3
+        while mark := window.peek():
             if mark == b"[":
-                self._position += 1
+                window.position += 1
                 yield from self._array()
             elif mark == b"{" and self._begins_event():
                 self._tell(NO_OPENING)
                 yield from self._array()
             elif mark in (b"{", b'"'):
-                self._position += mark == b"{"
+                window.position += mark == b"{"
                 yield from self._members()
             else:
                 if mark not in (b",", b"]", b"}"):
                     self._tell(STRAY_BYTES)
-                self._position += 1
+                window.position += 1
 
     def _begins_event(self) -> bool:
         """Whether the top-level object is itself an event: the middle of a dump, without its header."""
-        while len(self._buffer) - self._position < READ_BYTES and self._more():
-            pass
-        text = self._buffer[self._position :]
+        self._window.fill(READ_BYTES)
+        text = self._window.buffer[self._window.position :]
         return EVENT_OPENS.match(text) is not None and b'"ph"' in text.partition(b'"traceEvents"')[0]
 
     def _members(self) -> Iterator[Chunk[EventT]]:
         """The members of the top-level object, from inside its brace on."""
-        while mark := self._peek():
-            if mark == b"," or mark == b"}":
-                self._position += 1
+        window = self._window
+        while mark := window.peek():
+            if mark in (b",", b"}"):
+                window.position += 1
                 if mark == b"}":
                     return
                 continue
-            key = self._take_value() if mark == b'"' else None
-            if key is not None and self._peek() == b":":
-                self._position += 1
-            if key is not None and self._peek() == b"[" and self._holds_events(key):
-                self._position += 1
+            key = window.take_value(LARGEST_BYTES) if mark == b'"' else None
+            if key is not None and window.peek() == b":":
+                window.position += 1
+            if key is not None and window.peek() == b"[" and self._holds_events(key):
+                window.position += 1
                 yield from self._array()
                 continue
-            value = self._take_value() if key is not None else None
+            value = window.take_value(LARGEST_BYTES) if key is not None else None
             if key is not None and value is not None:
                 self._keep_member(key.strip(b'"').decode("utf-8", "replace"), value)
                 continue
             self._tell(BAD_MEMBER)
-            if self._skip_past(_EVENTS_MEMBER):
+            if window.skip_past(_EVENTS_MEMBER):
                 yield from self._array()
         self._tell_end()
 
     def _holds_events(self, key: bytes) -> bool:
         """Whether the array that comes next is the event array, even where damage has changed its name."""
-        if key != b'"traceEvents"' and _EVENTS.match(self._buffer, self._position):
+        if key != b'"traceEvents"' and _EVENTS.match(self._window.buffer, self._window.position):
             self._tell(OTHER_NAME)
             return True
         return key == b'"traceEvents"'
@@ -179,46 +176,30 @@ class EventStream(Generic[EventT]):
             for reason in reasons:
                 report(self._diagnostics, self._strict, reason, f"{self._source.name}:{key}")
 
-    def _take_value(self) -> bytes | None:
-        """The text of the value that comes next, None where it does not end."""
-        self._peek()
-        while True:
-            if self._buffer[self._position : self._position + 1] in (b"{", b"[", b'"'):
-                end = value_end(self._buffer, self._position)
-            else:
-                word = _WORD.match(self._buffer, self._position)
-                end = word.end() if word and word.end() < len(self._buffer) else -1
-            if end > 0:
-                value, self._position = self._buffer[self._position : end], end
-                return value
-            wanted = 2 * (len(self._buffer) - self._position)
-            if self._ended or wanted > 2 * LARGEST_BYTES:
-                return None
-            while len(self._buffer) - self._position < wanted and self._more():
-                pass
-
     def _array(self) -> Iterator[Chunk[EventT]]:
         """The events up to the closing bracket, in pieces; the position is behind the opening one."""
+        window = self._window
         self._arrays += 1
         if self._arrays > 1:
             self._tell(SEVERAL_DUMPS)
         comma_due = False
         while True:
             cut = self._last_boundary()
-            if cut is None and not self._ended and len(self._buffer) - self._position < READ_BYTES:
-                self._more()
+            if cut is None and not window.ended and len(window) < READ_BYTES:
+                window.more()
                 continue
             if cut is not None and not comma_due:
-                text = b"[" + self._buffer[self._position : cut[0]] + b"]"
+                end, following = cut
+                text = window.as_array(end)
                 events = self._decode(text)
                 if events is not None:
-                    self._position = cut[1]
+                    window.position = following
                     yield Chunk(events, text, self._count)
                     self._count += len(events)
-                    self._more()
+                    window.more()
                     continue
-            found = rescue(self._buffer, self._position, comma_due, self._ended, self._decode_one, self._tell)
-            self._position, comma_due = found.position, found.comma_due
+            found = rescue(bytes(window.buffer), window.position, comma_due, window.ended, self._decode_one, self._tell)
+            window.position, comma_due = found.position, found.comma_due
             text = b"[" + b",".join(found.texts) + b"]"
             events = self._decode(text)
             if events:
@@ -226,15 +207,15 @@ class EventStream(Generic[EventT]):
                 self._count += len(events)
             if found.closed:
                 return
-            if self._ended:
+            if window.ended:
                 self._tell_end()
                 return
-            if len(self._buffer) - self._position > LARGEST_BYTES:
+            if len(window) > LARGEST_BYTES:
                 self._tell(TOO_LARGE)
-                self._skip_past(_BOUNDARY)
+                window.skip_past(_BOUNDARY)
                 comma_due = False
             else:
-                self._more()
+                window.more()
 
     def _decode(self, text: bytes) -> list[EventT] | None:
         try:
@@ -243,48 +224,20 @@ class EventStream(Generic[EventT]):
             return None
 
     def _last_boundary(self) -> tuple[int, int] | None:
-        """The end of the last event that another one follows in the buffer, and where that one starts."""
-        buffer = self._buffer
+        """The end of the last event that another one follows in the window, and where that one starts."""
+        buffer, position = self._window.buffer, self._window.position
         place = len(buffer)
         for _ in range(256):
-            place = buffer.rfind(b"{", self._position + 1, place)
+            place = buffer.rfind(b"{", position + 1, place)
             if place < 0:
                 return None
-            first = max(self._position, place - 64)
+            first = max(position, place - 64)
             before = buffer[first:place].rstrip()
             if before.endswith(b",") and EVENT_OPENS.match(buffer, place):
                 event = before[:-1].rstrip()
                 if event.endswith(b"}"):
                     return first + len(event), place
         return None
-
-    def _skip_past(self, mark: re.Pattern[bytes]) -> bool:
-        """Move behind the next match of `mark`; to the end, and False, where there is none."""
-        while True:
-            found = mark.search(self._buffer, self._position)
-            if found:
-                self._position = found.end()
-                return True
-            self._position = max(self._position, len(self._buffer) - 256)
-            if not self._more():
-                self._position = len(self._buffer)
-                return False
-
-    def _peek(self) -> bytes:
-        """The next byte that is no space, b"" at the end."""
-        while True:
-            space = _SPACE.match(self._buffer, self._position)
-            self._position = space.end() if space else self._position
-            if self._position < len(self._buffer) or not self._more():
-                return self._buffer[self._position : self._position + 1]
-
-    def _more(self) -> bool:
-        """Read on; what lies before the position is forgotten."""
-        piece = next(self._pieces, b"")
-        self._ended = not piece
-        self._buffer = self._buffer[self._position :] + piece
-        self._position = 0
-        return not self._ended
 
     def _tell_end(self) -> None:
         """Report, once, that the file ends before its brackets do."""

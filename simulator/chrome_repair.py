@@ -33,7 +33,7 @@ MISSING_COMMA: Final = "missing comma"
 EXTRA_COMMA: Final = "comma too many"
 
 
-def value_end(text: bytes, start: int, stop: int | None = None) -> int:
+def value_end(text: bytes | bytearray, start: int, stop: int | None = None) -> int:
     """Where the object, array or string that begins at `start` ends (one past), -1 where not before `stop`.
 
     No recursion: nesting costs a counter. Right only for text whose strings are well formed.

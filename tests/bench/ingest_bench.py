@@ -12,12 +12,14 @@ from __future__ import annotations
 import argparse
 import gzip
 import os
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+BOUNDARY = re.compile(rb'\}\s*,\s*\{\s*"ph"')
 ROOT = Path(__file__).resolve().parents[2]
 COLLECTED = ROOT.parent / "shared/traces/real/hta/df_index_resolver__df_index_resolver.json.gz"
 BUNDLED = ROOT / "datasets/traces"
@@ -60,11 +62,12 @@ def replicated_trace(path: Path, target_bytes: int, original: Path) -> int:
     begin = content.index(b"[", content.index(b'"traceEvents"')) + 1
     end = content.rindex(b"]")
     events = content[begin:end].strip()
-    copies = max(1, round(target_bytes / len(events)))
     with path.open("wb") as file:
-        file.write(content[:begin])
-        for copy in range(copies):
-            file.write(events if copy == 0 else b"," + events)
+        file.write(content[:begin] + events)
+        while (room := target_bytes - file.tell()) > len(events):
+            file.write(b"," + events)
+        whole = [match.start() + 1 for match in BOUNDARY.finditer(events, 0, max(room, 0))]
+        file.write(b"," + events[: whole[-1]] if whole else b"")
         file.write(content[end:])
         return file.tell()
 
