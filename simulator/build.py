@@ -9,19 +9,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from makespan.errors import TraceError
-from makespan.graph import COMMUNICATION, NONE, Edges, Graph, OpKind, Step, Stream, StreamKind, assemble
+from makespan.graph import NONE, Edges, Graph, OpKind, Step, Stream, StreamKind, assemble
 from makespan.simulator.builder.dependency_graph import build_dependency_graph
 from makespan.simulator.builder.rank_graph import RankGraph, build_rank_graph, mark_whole_trace
+from makespan.simulator.builder.rendezvous import join_collectives
 from makespan.trace import NameTable, RankTrace, Trace
 
 
 def build(trace: Trace) -> Graph:
     """The dataflow graph of all ranks in `trace`.
 
-    Op 0 is the origin at time zero; work whose cause was not recorded hangs on it. Attributes: `event` (n,)
-    int32 row in the rank's event table, `outer` (n,) int32 name of the outermost event around a host op, and
-    `measured_start_ns` (n,) int64 from the origin; -1 where there is none. Ranks on a common clock keep their
-    offsets; otherwise each starts at time zero. Raises TraceError where nothing in the trace has a duration.
+    Op 0 is the origin at time zero; work whose cause was not recorded hangs on it. Attributes, -1 where there is
+    none: `event` (n,) int32 row in the rank's event table; `outer` (n,) int32 name of the outermost event around
+    a host op; `user_range` (n,) int32 name of the innermost annotation around it or around the launch of device
+    work; `measured_start_ns` (n,) int64 from the origin. Ranks on a common clock keep their offsets, and their
+    collectives wait for each other; otherwise each starts at time zero. Raises TraceError where nothing in the
+    trace has a duration.
     """
     timed = [part for part in trace if part.timed and len(part.events)]
     if not timed:
@@ -37,10 +40,12 @@ def build(trace: Trace) -> Graph:
             notes[reason] = notes.get(reason, 0) + count
     if not aligned:
         notes["ranks on clocks of their own, each starts at time zero"] = len(timed)
-    joint = sum(int(np.isin(part.kind, COMMUNICATION).sum()) for part in parts)
-    if len(parts) > 1 and joint:
-        notes["transfers between ranks, replayed side by side: a rank doesn't wait for a slower one"] = joint
-    return _join(parts, timed, origins, notes)
+    meetings = Edges.of(np.empty(0), np.empty(0))
+    if aligned and len(parts) > 1:
+        met = join_collectives(parts, timed, origins)
+        parts, meetings = met.parts, met.edges
+        notes.update(met.notes)
+    return _join(parts, timed, origins, meetings, notes)
 
 
 def _build_rank(part: RankTrace, origin_ns: int) -> RankGraph:
@@ -63,14 +68,17 @@ def _origins(parts: list[RankTrace]) -> tuple[list[int], bool]:
     return first, len(parts) == 1
 
 
-def _join(parts: list[RankGraph], ranks: list[RankTrace], origins: list[int], notes: dict[str, int]) -> Graph:
+def _join(
+    parts: list[RankGraph], ranks: list[RankTrace], origins: list[int], meetings: Edges, notes: dict[str, int]
+) -> Graph:
     names, step_names = NameTable(["trace start"]), NameTable()
     streams = [Stream(ranks[0].rank, "trace", StreamKind.HOST)]
     columns: list[dict[str, NDArray[Any]]] = [
         {
             "kind": np.array([OpKind.ORIGIN]), "stream": np.zeros(1, np.int64), "duration_ns": np.zeros(1, np.int64),
             "size_bytes": np.zeros(1, np.int64), "name": np.zeros(1, np.int64), "step": np.full(1, NONE),
-            "event": np.full(1, NONE), "outer": np.full(1, NONE), "start_ns": np.zeros(1, np.int64),
+            "event": np.full(1, NONE), "outer": np.full(1, NONE), "user_range": np.full(1, NONE),
+            "start_ns": np.zeros(1, np.int64),
         }
     ]  # fmt: skip
     edges: list[Edges] = []
@@ -79,13 +87,14 @@ def _join(parts: list[RankGraph], ranks: list[RankTrace], origins: list[int], no
     for part, rank, origin_ns in zip(parts, ranks, origins, strict=True):
         code = np.array([names.code(name) for name in part.names], np.int64)
         step_code = np.array([step_names.code(name) for name in part.step_names], np.int64)
-        outer = code[rank.events.name[part.outer]] if len(rank.events) else part.outer
         columns.append(
             {
                 "kind": part.kind, "stream": part.stream + len(streams), "duration_ns": part.duration_ns,
                 "size_bytes": part.size_bytes, "name": code[part.name],
                 "step": np.where(part.step >= 0, step_code[part.step], NONE), "event": part.event,
-                "outer": np.where(part.outer >= 0, outer, NONE), "start_ns": part.start_ns - origin_ns,
+                "outer": np.where(part.outer >= 0, code[rank.events.name[part.outer]], NONE),
+                "user_range": np.where(part.user_range >= 0, code[rank.events.name[part.user_range]], NONE),
+                "start_ns": part.start_ns - origin_ns,
             }
         )  # fmt: skip
         streams.extend(part.streams)
@@ -103,9 +112,10 @@ def _join(parts: list[RankGraph], ranks: list[RankTrace], origins: list[int], no
             for step in part.steps
         )
         offset += len(part.kind)
+    edges.append(replace(meetings, source=meetings.source + np.int32(1), target=meetings.target + np.int32(1)))
     joined: dict[str, Any] = {key: np.concatenate([part[key] for part in columns]) for key in columns[0]}
     start_ns = joined.pop("start_ns")
-    attrs = {key: joined.pop(key).astype(np.int32) for key in ("event", "outer")}
+    attrs = {key: joined.pop(key).astype(np.int32) for key in ("event", "outer", "user_range")}
     graph, _ = assemble(
         **joined,
         streams=streams,

@@ -55,8 +55,9 @@ def select(graph: Graph, text: str) -> NDArray[np.bool_]:
     work on device streams, `comm` collectives, sends and receives, `compute` kernels (without device streams:
     host ops), `all`; `rank:NUMBER`, `stream:NAME` (a stream's name or its number on the device), `kind:NAME`,
     `step:NAME` (a step's name, or the number it ends with), `name:REGEX` (found anywhere in an op's name, RE2
-    syntax, which matches in linear time), `under:REGEX` (the same of the outermost event around a host op).
-    Raises SelectorError where the text is malformed or names no op.
+    syntax, which matches in linear time), `under:REGEX` (the same of the outermost event around a host op, or of
+    the innermost user range around it or around the launch of device work). Raises SelectorError where the text
+    is malformed or names no op.
     """
     if len(text) > TEXT_LIMIT:
         raise SelectorError(f"a selector of {len(text)} characters: expected at most {TEXT_LIMIT}")
@@ -141,11 +142,11 @@ def _name(graph: Graph, value: str) -> NDArray[np.bool_]:
 
 
 def _under(graph: Graph, value: str) -> NDArray[np.bool_]:
-    fits = _names_with(graph, value)
-    outer = graph.attrs.get("outer")
-    if outer is None:
-        raise SelectorError(f"selector 'under:{value}': this graph doesn't tell which events its ops ran inside")
-    return np.append(fits, False)[outer]
+    fits = np.append(_names_with(graph, value), False)
+    around = [graph.attrs[name] for name in ("outer", "user_range") if name in graph.attrs]
+    if not around:
+        raise SelectorError(f"selector 'under:{value}': this graph doesn't tell what its ops ran inside")
+    return np.logical_or.reduce([fits[names] for names in around])
 
 
 def _names_with(graph: Graph, value: str) -> NDArray[np.bool_]:

@@ -34,6 +34,7 @@ def build_dependency_graph(part: RankTrace) -> RankGraph:
         size_bytes=np.maximum(sizes.dense(count, 0), 0).astype(np.int64) if sizes else np.zeros(count, np.int64),
         event=np.arange(count, dtype=np.int32),
         outer=np.full(count, NONE, np.int32),
+        user_range=np.full(count, NONE, np.int32),
         name=events.name,
         names=events.names,
         step=np.full(count, NONE, np.int32),

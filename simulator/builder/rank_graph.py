@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from makespan.graph import NONE, EdgeKind, Edges, Evidence, OpKind, Relation, Step, Stream, StreamKind
 from makespan.simulator.builder.device_order import DeviceOrder, order_device_work
 from makespan.simulator.builder.host_order import Boundaries, HostSegments, IdleSpans, cut_segments
+from makespan.simulator.builder.ranges import innermost_ranges
 from makespan.simulator.builder.waits import (
     Handoffs,
     HostWaits,
@@ -47,7 +48,8 @@ OP_KIND: Final = {
 class RankGraph:
     """One rank's ops (n,) and `edges` in its own numbering; an edge from op -1 starts at the trace's origin.
 
-    `start_ns` (n,) int64 as recorded; `outer` (n,) int32 the outermost event around a host op; `event` (n,) int32;
+    `start_ns` (n,) int64 as recorded; `outer` (n,) int32 the outermost event around a host op; `user_range` (n,)
+    int32 the innermost annotation around a host op or the launch of device work; `event` (n,) int32;
     `name` (n,) int32 into `names`. `notes`: what was found on the way, by reason.
     """
 
@@ -59,6 +61,7 @@ class RankGraph:
     size_bytes: NDArray[np.int64]
     event: NDArray[np.int32]
     outer: NDArray[np.int32]
+    user_range: NDArray[np.int32]
     name: NDArray[np.int32]
     names: tuple[str, ...]
     step: NDArray[np.int32]
@@ -96,7 +99,7 @@ def mark_whole_trace(graph: RankGraph, rank: int, origin_ns: int) -> RankGraph:
     timed = count == 1 or bool(np.any(graph.start_ns != graph.start_ns[0]))
     columns = {
         "stream": len(graph.streams), "kind": OpKind.BARRIER, "start_ns": end_ns, "duration_ns": 0, "size_bytes": 0,
-        "event": NONE, "outer": NONE, "name": len(graph.names),
+        "event": NONE, "outer": NONE, "user_range": NONE, "name": len(graph.names),
     }  # fmt: skip
     grown = {
         key: np.concatenate([getattr(graph, key), np.array([value], getattr(graph, key).dtype)])
@@ -221,6 +224,7 @@ def _join(
         size_bytes=size,
         event=event,
         outer=np.concatenate([segments.outer, np.full(works, NONE, np.int32)]),
+        user_range=_find_ranges(events, segments, order, launch),
         name=np.concatenate([host_name, events.name[order.rows]]).astype(np.int32),
         names=names,
         step=step,
@@ -334,6 +338,15 @@ def _device_edges(events: EventTable, segments: HostSegments, order: DeviceOrder
         order.kind,
         order.evidence,
     )
+
+
+def _find_ranges(
+    events: EventTable, segments: HostSegments, order: DeviceOrder, launch: NDArray[np.int32]
+) -> NDArray[np.int32]:
+    """The innermost user range around each host segment, and around the launch of each device work."""
+    call = launch[order.rows]
+    lane = np.concatenate([segments.lane, np.where(call >= 0, events.lane[call], NONE).astype(np.int32)])
+    return innermost_ranges(events, lane, np.concatenate([segments.start_ns, events.start_ns[call]]))
 
 
 def _find_steps(
