@@ -57,10 +57,10 @@ class ArgumentColumns:
         self._parts.setdefault(member, []).append((rows, values))
 
     def columns(self) -> Mapping[str, SparseColumn]:
-        """Everything so far."""
+        """Everything so far, which is handed over: a large trace should not be in memory twice."""
         found: dict[str, SparseColumn] = {}
-        for member, parts in self._parts.items():
-            rows, values = (np.concatenate(column) for column in zip(*parts, strict=True))
+        for member in list(self._parts):
+            rows, values = (np.concatenate(column) for column in zip(*self._parts.pop(member), strict=True))
             if len(rows):
                 table = self._tables[member].texts() if member in self._tables else None
                 found[member] = SparseColumn(rows, values, table)
