@@ -15,7 +15,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 TRACE     ?= datasets/traces/cnn_step
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
-BENCHES   := $(wildcard tests/bench/bench_*.py)
+BENCHES   := $(wildcard tests/bench/*_bench.py)
 NBMAKE    := --nbmake --nbmake-timeout=600
 
 .DEFAULT_GOAL := check
@@ -52,7 +52,7 @@ slow: $(STAMP)
 	$(BIN)/python -m pytest -q -m slow tests || test $$? -eq 5  # 5: no test is marked slow
 
 bench: $(STAMP)
-	$(if $(BENCHES),$(BIN)/python -m pytest -q --benchmark-only $(BENCHES),@echo "no benchmarks yet: tests/bench/bench_*.py")
+	for bench in $(BENCHES); do echo "== $$bench"; $(BIN)/python $$bench || exit 1; done
 
 notebooks: $(STAMP)
 	$(if $(NOTEBOOKS),$(BIN)/python -m pytest -q $(NBMAKE) $(NOTEBOOKS),@echo "no notebooks yet: notebooks/*.ipynb")
@@ -75,5 +75,5 @@ lock:
 
 clean:
 	rm -rf $(VENV) $(VENV)-lock build dist *.egg-info .hypothesis .pytest_cache .ruff_cache \
-	  .benchmarks .import_linter_cache
+	  .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
