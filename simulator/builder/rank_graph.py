@@ -303,15 +303,23 @@ def _handoff_edges(events: EventTable, segments: HostSegments, handoffs: Handoff
     on_call = handoffs.enqueued & works
     source, spans = handoffs.source[on_call], woken[on_call]
     calls = segments.first_segment[source]
-    delay = handoffs.woken_ns[on_call] - events.start_ns[source]
-    usual = int(np.median(delay)) if len(delay) else 0
-    late = delay > 2 * usual + ENQUEUE_JITTER_NS
-    started = Edges.of(
-        calls, spans, np.where(late, usual, delay), Relation.START_START, EdgeKind.LAUNCH, Evidence.INFERRED
-    )
+    idle_from, called = handoffs.idle_from_ns[on_call], events.start_ns[source]
+    delay = handoffs.woken_ns[on_call] - called
+    # A worker that is still busy with the collective before comes to this one when that is done; only what a
+    # free worker takes to come is the lag of the call.
+    busy = idle_from > called
+    gap = handoffs.woken_ns[on_call] - np.maximum(idle_from, called)
+    usual = int(np.median(delay[~busy])) if not np.all(busy) else 0
+    late = gap > 2 * usual + ENQUEUE_JITTER_NS
+    lag = np.where(busy | late, np.minimum(delay, usual), delay)
+    started = Edges.of(calls, spans, lag, Relation.START_START, EdgeKind.LAUNCH, Evidence.INFERRED)
+    went_on = Edges.of(
+        spans[busy & ~late] - 1, spans[busy & ~late], gap[busy & ~late],
+        kind=EdgeKind.STREAM, evidence=Evidence.INFERRED,
+    )  # fmt: skip
     # A worker that came to its work later than usual was held up by something the trace doesn't show.
     held_up = Edges.of(calls[late], spans[late], delay[late], Relation.START_START, EdgeKind.LAUNCH, Evidence.RESIDUAL)
-    return Edges.concatenate([woke, started, held_up])
+    return Edges.concatenate([woke, started, went_on, held_up])
 
 
 def _wait_edges(events: EventTable, segments: HostSegments, waits: HostWaits, work_op: NDArray[np.int32]) -> Edges:
