@@ -127,9 +127,7 @@ def test_sdist_holds_real_files_and_builds_the_same_wheel(built: Built, tmp_path
         archive.extractall(tmp_path, filter="data")
     assert [member.name for member in members if member.issym() or member.islnk()] == []
     (unpacked,) = tmp_path.iterdir()
-    assert (unpacked / "makespan/simulator/__init__.py").read_bytes() == (
-        ROOT / "simulator/__init__.py"
-    ).read_bytes()
+    assert (unpacked / "makespan/simulator/__init__.py").read_bytes() == (ROOT / "simulator/__init__.py").read_bytes()
     again = build("wheel", unpacked, tmp_path / "wheel")
     with zipfile.ZipFile(built.wheel) as first, zipfile.ZipFile(again) as second:
         assert set(first.namelist()) == set(second.namelist())
@@ -168,9 +166,7 @@ def test_editable_install_sees_a_new_module(built: Built, tmp_path: Path) -> Non
 def test_types_are_checked_behind_every_link() -> None:
     """The type checker does not follow links by itself, so a missing entry would pass silently."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert set(settings["tool"]["basedpyright"]["include"]) == {"makespan"} | {
-        f"makespan/{e}" for e in ENGINES
-    }
+    assert set(settings["tool"]["basedpyright"]["include"]) == {"makespan"} | {f"makespan/{e}" for e in ENGINES}
 
 
 def ruff(code: str) -> subprocess.CompletedProcess[str]:
@@ -206,9 +202,7 @@ def empty_packages(tmp_path: Path) -> Path:
 def broken_contracts(folder: Path) -> set[str]:
     command = Path(sys.executable).with_name("lint-imports")
     done = run(command, "--no-cache", cwd=folder, check=False)
-    verdicts = [
-        line.strip() for line in done.stdout.splitlines() if line.strip().endswith((" KEPT", " BROKEN"))
-    ]
+    verdicts = [line.strip() for line in done.stdout.splitlines() if line.strip().endswith((" KEPT", " BROKEN"))]
     assert len(verdicts) == 4, done.stdout
     assert done.returncode == any(line.endswith(" BROKEN") for line in verdicts)
     return {line.removesuffix(" BROKEN") for line in verdicts if line.endswith(" BROKEN")}

@@ -20,6 +20,6 @@ A module is an importer when it has these three names:
     raises TraceError with one clear sentence. Structure without times (execution traces) has `timed=False`.
 
 What importers share lives beside this folder: `simulator.sources` (pieces, whole content, a real path),
-`simulator.chrome_json` (Chrome JSON events of any size, repaired where damaged) and `simulator.table_builder`
-(an EventTable filled row by row).
+`simulator.chrome_json` (Chrome JSON events of any size, repaired where damaged), `simulator.chrome_collector` (the
+same as columns, for large files) and `simulator.table_builder` (an EventTable filled row by row).
 """

@@ -246,7 +246,7 @@ def test_importers_are_found_by_scanning_the_folder():
 
 
 def test_finding_importers_loads_no_compiler():
-    code = "import sys; from makespan.simulator.load import find_importers; find_importers(); print('numba' in sys.modules)"
+    code = "import sys; from makespan.simulator import load; load.find_importers(); print('numba' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout == "False\n"
 
