@@ -27,7 +27,7 @@ from makespan.simulator.analysis.slack import slack_ns
 from makespan.simulator.analysis.steps import iteration_time_ms, steps
 from makespan.simulator.analysis.whatif import Change, Move, Remove, Scale, WhatIf, what_if
 from makespan.simulator.build import build
-from makespan.simulator.chrome_export import write_chrome
+from makespan.simulator.chrome.export import write_chrome
 from makespan.simulator.load import load as load_paths
 from makespan.simulator.replay import replay as run_replay
 from makespan.trace import Trace

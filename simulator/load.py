@@ -11,9 +11,9 @@ from typing import Any, Final, Protocol, cast
 
 from makespan.errors import TraceError
 from makespan.simulator import importers as importers_folder
-from makespan.simulator.ranks import assign_ranks, check_names
-from makespan.simulator.sources import Source
-from makespan.simulator.unpack import find_sources
+from makespan.simulator.reading.ranks import assign_ranks, check_names
+from makespan.simulator.reading.sources import Source
+from makespan.simulator.reading.unpack import find_sources
 from makespan.trace import Diagnostics, RankTrace, Trace
 
 EXECUTION_TRACE: Final = "execution_trace"

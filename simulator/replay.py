@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from makespan.errors import GraphError
 from makespan.graph import Graph
 from makespan.schedule import Schedule
-from makespan.simulator.bounds import check_path
-from makespan.simulator.dpro_rule import replay_dpro
-from makespan.simulator.ready import replay_ready
-from makespan.simulator.recorded import replay_recorded
+from makespan.simulator.orders.bounds import check_path
+from makespan.simulator.orders.dpro_rule import replay_dpro
+from makespan.simulator.orders.ready import replay_ready
+from makespan.simulator.orders.recorded import replay_recorded
 
 ORDERS: Final = ("recorded", "ready", "dpro")
 

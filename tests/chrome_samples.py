@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from makespan.simulator.sources import HEAD_BYTES, Source
+from makespan.simulator.reading.sources import HEAD_BYTES, Source
 
 Event = dict[str, Any]
 

@@ -11,7 +11,7 @@ from typing import IO
 import pytest
 
 from makespan.errors import TraceError
-from makespan.simulator.sources import HEAD_BYTES, Source
+from makespan.simulator.reading.sources import HEAD_BYTES, Source
 from makespan.trace import Diagnostics, EventKind, EventTable, RankTrace
 
 SHARED_TRACES = Path(__file__).resolve().parents[2] / "shared" / "traces"

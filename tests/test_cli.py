@@ -103,7 +103,7 @@ def test_compare_finds_what_the_straggler_does_more(run: Any) -> None:
     assert code == 0
     assert told["change_pct"] > 5
     more = {row["name"]: row["other_count"] - row["baseline_count"] for row in told["by_op"]}
-    assert more["aten::mm"] > 0
+    assert more["aten::bmm"] > 0
     assert run("compare", DDP, STRAGGLER)[0] == 0
 
 

@@ -16,8 +16,8 @@ from makespan.schedule import Schedule
 from makespan.simulator.analysis.critical_path import critical_path
 from makespan.simulator.analysis.selectors import select
 from makespan.simulator.analysis.steps import WHOLE, iteration_time_ms, paired_change_pct, slowest_by_step, steps
+from makespan.simulator.orders.scenarios import replay_scenarios
 from makespan.simulator.replay import replay
-from makespan.simulator.scenarios import replay_scenarios
 from makespan.units import NS_PER_MS
 
 ALL = "all"

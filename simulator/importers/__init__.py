@@ -19,7 +19,7 @@ A module is an importer when it has these three names:
     TraceError; notes that are no damage go to `diagnostics.add`. Whatever the bytes are, it returns a table or
     raises TraceError with one clear sentence. Structure without times (execution traces) has `timed=False`.
 
-What importers share lives beside this folder: `simulator.sources` (pieces, whole content, a real path),
-`simulator.chrome_json` (Chrome JSON events of any size, repaired where damaged), `simulator.chrome_collector` (the
-same as columns, for large files) and `simulator.table_builder` (an EventTable filled row by row).
+What importers share lives beside this folder: `reading.sources` (pieces, whole content, a real path),
+`chrome.reader` (Chrome JSON events of any size, repaired where damaged), `chrome.collector` (the
+same as columns, for large files) and `reading.table_builder` (an EventTable filled row by row).
 """

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from makespan.simulator.chrome_collector import read_columns
-from makespan.simulator.chrome_json import OWN_TIMELINE
-from makespan.simulator.sources import Source
-from makespan.simulator.timeline_table import coded_column, kinds_by_name, timeline_trace
+from makespan.simulator.chrome.collector import read_columns
+from makespan.simulator.chrome.reader import OWN_TIMELINE
+from makespan.simulator.reading.sources import Source
+from makespan.simulator.reading.timeline_table import coded_column, kinds_by_name, timeline_trace
 from makespan.trace import Diagnostics, EventKind, Lane, LaneKind, RankTrace
 
 TITLE = "ByteScheduler timeline"

@@ -14,8 +14,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from makespan.simulator.chakra_messages import is_metadata, is_node, metadata_of_message, node_of_message
-from makespan.simulator.chakra_nodes import (
+from makespan.simulator.chrome.rescue import TRUNCATED, UNREADABLE
+from makespan.simulator.reading.chakra_messages import is_metadata, is_node, metadata_of_message, node_of_message
+from makespan.simulator.reading.chakra_nodes import (
     COLLECTIVE,
     COMPUTE,
     INVALID,
@@ -30,12 +31,11 @@ from makespan.simulator.chakra_nodes import (
     attributes_of_json,
     node_of_json,
 )
-from makespan.simulator.chrome_rescue import TRUNCATED, UNREADABLE
-from makespan.simulator.json_objects import ObjectStream, as_integer
-from makespan.simulator.kineto_kinds import device_collective
-from makespan.simulator.protobuf_wire import WireError, messages
-from makespan.simulator.sources import Source, read_pieces, report
-from makespan.simulator.table_builder import TableBuilder
+from makespan.simulator.reading.json_objects import ObjectStream, as_integer
+from makespan.simulator.reading.kineto_kinds import device_collective
+from makespan.simulator.reading.protobuf_wire import WireError, messages
+from makespan.simulator.reading.sources import Source, read_pieces, report
+from makespan.simulator.reading.table_builder import TableBuilder
 from makespan.trace import NONE, Diagnostics, EventKind, LaneKind, RankTrace
 from makespan.units import NS_PER_US
 

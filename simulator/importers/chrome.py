@@ -8,13 +8,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from makespan.simulator.chrome_arrows import find_arrows
-from makespan.simulator.chrome_collector import read_columns
-from makespan.simulator.chrome_columns import ChromeColumns
-from makespan.simulator.chrome_json import OWN_TIMELINE
-from makespan.simulator.chrome_table import assemble, lanes_of, rebased, stated_rank
-from makespan.simulator.kineto_kinds import communication_kind, device_collective, is_step
-from makespan.simulator.sources import Source
+from makespan.simulator.chrome.arrows import find_arrows
+from makespan.simulator.chrome.collector import read_columns
+from makespan.simulator.chrome.columns import ChromeColumns
+from makespan.simulator.chrome.reader import OWN_TIMELINE
+from makespan.simulator.chrome.table import assemble, lanes_of, rebased, stated_rank
+from makespan.simulator.reading.kineto_kinds import communication_kind, device_collective, is_step
+from makespan.simulator.reading.sources import Source
 from makespan.trace import NONE, Diagnostics, EventKind, LaneKind, RankTrace
 
 TITLE: Final = "Chrome JSON"

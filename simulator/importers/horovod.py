@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Final
 
-from makespan.simulator.believable_events import believable
-from makespan.simulator.chrome_json import OWN_TIMELINE, ChromeEvent, ChromeReader
-from makespan.simulator.json_objects import as_integer
-from makespan.simulator.kineto_kinds import canonical_collective, element_bytes
-from makespan.simulator.sources import Source, report
-from makespan.simulator.table_builder import TableBuilder
+from makespan.simulator.chrome.reader import OWN_TIMELINE, ChromeEvent, ChromeReader
+from makespan.simulator.reading.believable_events import believable
+from makespan.simulator.reading.json_objects import as_integer
+from makespan.simulator.reading.kineto_kinds import canonical_collective, element_bytes
+from makespan.simulator.reading.sources import Source, report
+from makespan.simulator.reading.table_builder import TableBuilder
 from makespan.trace import NONE, Diagnostics, EventKind, LaneKind, RankTrace
 from makespan.units import NS_PER_US
 

@@ -8,14 +8,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from makespan.simulator.chrome_arrows import Arrows, find_arrows
-from makespan.simulator.chrome_collector import read_columns
-from makespan.simulator.chrome_columns import ChromeColumns
-from makespan.simulator.chrome_json import OWN_TIMELINE
-from makespan.simulator.chrome_table import assemble, lanes_of, rebased, stated_rank
-from makespan.simulator.chrome_times import MISSING
-from makespan.simulator.kineto_attributes import kineto_attributes, with_collectives, with_inherited_metadata
-from makespan.simulator.kineto_kinds import (
+from makespan.simulator.chrome.arrows import Arrows, find_arrows
+from makespan.simulator.chrome.collector import read_columns
+from makespan.simulator.chrome.columns import ChromeColumns
+from makespan.simulator.chrome.reader import OWN_TIMELINE
+from makespan.simulator.chrome.table import assemble, lanes_of, rebased, stated_rank
+from makespan.simulator.chrome.times import MISSING
+from makespan.simulator.reading.kineto_attributes import kineto_attributes, with_collectives, with_inherited_metadata
+from makespan.simulator.reading.kineto_kinds import (
     communication_kind,
     device_collective,
     host_collective,
@@ -23,8 +23,8 @@ from makespan.simulator.kineto_kinds import (
     is_wait,
     kind_of_category,
 )
-from makespan.simulator.kineto_processes import number_processes
-from makespan.simulator.sources import Source, report
+from makespan.simulator.reading.kineto_processes import number_processes
+from makespan.simulator.reading.sources import Source, report
 from makespan.trace import NONE, Diagnostics, EventKind, LaneKind, RankTrace
 
 TITLE: Final = "PyTorch Kineto"

@@ -8,12 +8,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from makespan.simulator.chrome_collector import read_columns
-from makespan.simulator.chrome_columns import ChromeColumns
-from makespan.simulator.chrome_json import OWN_TIMELINE
-from makespan.simulator.kineto_kinds import canonical_collective
-from makespan.simulator.sources import Source
-from makespan.simulator.timeline_table import coded_column, kinds_by_name, timeline_trace
+from makespan.simulator.chrome.collector import read_columns
+from makespan.simulator.chrome.columns import ChromeColumns
+from makespan.simulator.chrome.reader import OWN_TIMELINE
+from makespan.simulator.reading.kineto_kinds import canonical_collective
+from makespan.simulator.reading.sources import Source
+from makespan.simulator.reading.timeline_table import coded_column, kinds_by_name, timeline_trace
 from makespan.trace import COMMUNICATION_KINDS, Diagnostics, EventKind, Lane, LaneKind, RankTrace, SparseColumn
 
 TITLE = "MXNet profile"

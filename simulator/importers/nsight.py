@@ -13,9 +13,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from makespan.simulator.chrome_times import bulk_reach
-from makespan.simulator.kineto_kinds import canonical_collective
-from makespan.simulator.nsight_events import (
+from makespan.simulator.chrome.times import bulk_reach
+from makespan.simulator.reading.kineto_kinds import canonical_collective
+from makespan.simulator.reading.nsight_events import (
     DEVICE_TABLES,
     HOST_TABLES,
     NVTX,
@@ -25,8 +25,8 @@ from makespan.simulator.nsight_events import (
     process_of,
     select,
 )
-from makespan.simulator.sources import Source, as_path, report
-from makespan.simulator.sqlite_tables import MAGIC, Database, open_database
+from makespan.simulator.reading.sources import Source, as_path, report
+from makespan.simulator.reading.sqlite_tables import MAGIC, Database, open_database
 from makespan.trace import (
     COMMUNICATION_KINDS,
     NONE,

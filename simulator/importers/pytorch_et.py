@@ -9,12 +9,12 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from makespan.simulator.chrome_times import nanoseconds
-from makespan.simulator.json_objects import ObjectStream, as_integer
-from makespan.simulator.kineto_kinds import canonical_collective, communication_kind, device_collective, is_step
-from makespan.simulator.sources import Source, report
-from makespan.simulator.storage_flow import storage_dependencies
-from makespan.simulator.table_builder import TableBuilder
+from makespan.simulator.chrome.times import nanoseconds
+from makespan.simulator.reading.json_objects import ObjectStream, as_integer
+from makespan.simulator.reading.kineto_kinds import canonical_collective, communication_kind, device_collective, is_step
+from makespan.simulator.reading.sources import Source, report
+from makespan.simulator.reading.storage_flow import storage_dependencies
+from makespan.simulator.reading.table_builder import TableBuilder
 from makespan.trace import COMMUNICATION_KINDS, NONE, Diagnostics, EventKind, LaneKind, RankTrace
 
 TITLE = "PyTorch execution trace"

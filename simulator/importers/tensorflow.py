@@ -10,14 +10,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from makespan.simulator.believable_events import believable
-from makespan.simulator.chrome_json import OWN_TIMELINE, ChromeEvent, ChromeReader
-from makespan.simulator.chrome_table import clock_of
-from makespan.simulator.crossing_lanes import spread_crossing
-from makespan.simulator.json_objects import as_integer
-from makespan.simulator.kineto_kinds import canonical_collective
-from makespan.simulator.sources import Source, report
-from makespan.simulator.table_builder import TableBuilder
+from makespan.simulator.chrome.reader import OWN_TIMELINE, ChromeEvent, ChromeReader
+from makespan.simulator.chrome.table import clock_of
+from makespan.simulator.reading.believable_events import believable
+from makespan.simulator.reading.crossing_lanes import spread_crossing
+from makespan.simulator.reading.json_objects import as_integer
+from makespan.simulator.reading.kineto_kinds import canonical_collective
+from makespan.simulator.reading.sources import Source, report
+from makespan.simulator.reading.table_builder import TableBuilder
 from makespan.trace import NONE, Diagnostics, EventKind, LaneKind, RankTrace
 
 TITLE = "TensorFlow timeline"

@@ -29,11 +29,11 @@ from neutral_graphs import read_neutral_graph
 
 from makespan.graph import Graph, OpKind, Stream, StreamKind
 from makespan.schedule import Schedule
-from makespan.simulator.fanout import FanOut
-from makespan.simulator.incremental import rereplay
-from makespan.simulator.recorded import recorded_makespan
+from makespan.simulator.orders.fanout import FanOut
+from makespan.simulator.orders.incremental import rereplay
+from makespan.simulator.orders.recorded import recorded_makespan
+from makespan.simulator.orders.scenarios import replay_scenarios
 from makespan.simulator.replay import replay
-from makespan.simulator.scenarios import replay_scenarios
 
 STREAMS = 4096
 GRAPHS = Path(__file__).resolve().parents[3] / "shared" / "data" / "graphs"

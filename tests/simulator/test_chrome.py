@@ -11,7 +11,7 @@ from chrome_samples import Event, profile, source, span, text, two_steps, write
 
 from makespan.graph import OpKind, StreamKind
 from makespan.simulator.build import build
-from makespan.simulator.chrome_export import write_chrome
+from makespan.simulator.chrome.export import write_chrome
 from makespan.simulator.importers import chrome
 from makespan.simulator.load import load
 from makespan.simulator.replay import replay

@@ -22,10 +22,10 @@ from makespan.graph import Graph, StreamKind
 from makespan.simulator.analysis.critical_path import critical_path
 from makespan.simulator.analysis.steps import steps
 from makespan.simulator.build import build
-from makespan.simulator.chrome_export import write_chrome, write_measured_chrome
-from makespan.simulator.chrome_reload import read_schedule
+from makespan.simulator.chrome.export import write_chrome, write_measured_chrome
+from makespan.simulator.chrome.reload import read_schedule
+from makespan.simulator.chrome.tracks import lay_out
 from makespan.simulator.load import load
-from makespan.simulator.tracks import lay_out
 from makespan.trace import EventKind, Trace
 
 CPU, RUNTIME, KERNEL, PYTHON, STEP = (

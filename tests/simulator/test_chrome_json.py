@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from makespan.errors import TraceError
-from makespan.simulator import chrome_json
-from makespan.simulator.chrome_collector import read_columns
-from makespan.simulator.chrome_columns import ChromeColumns
-from makespan.simulator.chrome_json import BAD_MEMBER, ChromeReader, EventStream, collector_paused
-from makespan.simulator.chrome_repair import BAD_ESCAPE, mend, value_end
-from makespan.simulator.chrome_rescue import STRAY_BYTES, rescue
-from makespan.simulator.chrome_times import nanoseconds, nanoseconds_of_numbers, nanoseconds_of_texts
+from makespan.simulator.chrome import reader as chrome_json
+from makespan.simulator.chrome.collector import read_columns
+from makespan.simulator.chrome.columns import ChromeColumns
+from makespan.simulator.chrome.reader import BAD_MEMBER, ChromeReader, EventStream, collector_paused
+from makespan.simulator.chrome.repair import BAD_ESCAPE, mend, value_end
+from makespan.simulator.chrome.rescue import STRAY_BYTES, rescue
+from makespan.simulator.chrome.times import nanoseconds, nanoseconds_of_numbers, nanoseconds_of_texts
 from makespan.trace import Diagnostics
 
 

@@ -3,7 +3,7 @@ from event_tables import Row, event_table
 from hypothesis import given
 from hypothesis import strategies as st
 
-from makespan.simulator.crossing_lanes import spread_crossing
+from makespan.simulator.reading.crossing_lanes import spread_crossing
 from makespan.trace import EventKind
 
 spans = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 30), st.integers(0, 12)), min_size=1, max_size=25)

@@ -9,7 +9,7 @@ from nsight_exports import NEW, OLD, global_tid, strings, write_export
 
 from makespan.errors import TraceError
 from makespan.simulator.importers import nsight
-from makespan.simulator.nsight_events import is_step
+from makespan.simulator.reading.nsight_events import is_step
 from makespan.trace import Diagnostics, LaneKind
 
 MAIN, OTHER = global_tid(100, 101), global_tid(100, 102)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from importing import source_of
 
 from makespan.errors import TraceError
-from makespan.simulator import json_objects
-from makespan.simulator.json_objects import ObjectStream, as_integer
+from makespan.simulator.reading import json_objects
+from makespan.simulator.reading.json_objects import ObjectStream, as_integer
 from makespan.trace import Diagnostics
 
 

@@ -15,8 +15,8 @@ from chrome_samples import Event, kernels, profile, source, span, text, two_step
 
 from makespan.errors import TraceError
 from makespan.simulator.importers import kineto
-from makespan.simulator.kineto_kinds import canonical_collective, element_bytes, kind_of_category
 from makespan.simulator.load import load
+from makespan.simulator.reading.kineto_kinds import canonical_collective, element_bytes, kind_of_category
 from makespan.trace import ATTRS, NONE, Diagnostics, EventKind, EventTable, LaneKind, RankTrace
 
 

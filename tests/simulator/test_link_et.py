@@ -8,10 +8,10 @@ from event_tables import Row, event_table
 from importing import attrs_of, read_one, shared_trace, source_at
 
 from makespan.errors import TraceError
-from makespan.simulator import link_et
 from makespan.simulator.build import build
 from makespan.simulator.importers import kineto, pytorch_et
-from makespan.simulator.link_et import link
+from makespan.simulator.reading import link_et
+from makespan.simulator.reading.link_et import link
 from makespan.simulator.replay import replay
 from makespan.trace import Diagnostics, EventKind, RankTrace, Trace
 

@@ -21,11 +21,11 @@ from chrome_samples import profile, text, two_steps, write
 
 from makespan.errors import TraceError
 from makespan.simulator import load as load_module
-from makespan.simulator import sources
 from makespan.simulator.importers import chrome, kineto
 from makespan.simulator.load import EXECUTION_TRACE, find_importers, load
-from makespan.simulator.sources import HEAD_BYTES, Source, as_path, read_pieces, read_whole
-from makespan.simulator.unpack import UnpackedStream, find_sources
+from makespan.simulator.reading import sources
+from makespan.simulator.reading.sources import HEAD_BYTES, Source, as_path, read_pieces, read_whole
+from makespan.simulator.reading.unpack import UnpackedStream, find_sources
 from makespan.trace import Diagnostics, RankTrace, Trace
 
 GOOD = text(profile(two_steps()))

@@ -5,7 +5,7 @@ from chakra_files import bytes_field, number_field, prefixed, varint
 from hypothesis import given
 from hypothesis import strategies as st
 
-from makespan.simulator.protobuf_wire import (
+from makespan.simulator.reading.protobuf_wire import (
     FIXED_32,
     FIXED_64,
     LENGTH,

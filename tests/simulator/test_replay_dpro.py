@@ -8,8 +8,8 @@ from strategies import START_RELATIONS, assemble_plain, random_graph
 from makespan.errors import GraphError
 from makespan.graph import Edges, Graph, Relation, StreamKind
 from makespan.schedule import Schedule
-from makespan.simulator.bounds import path_length_ns
-from makespan.simulator.dpro_rule import replay_dpro
+from makespan.simulator.orders.bounds import path_length_ns
+from makespan.simulator.orders.dpro_rule import replay_dpro
 from makespan.simulator.replay import replay
 
 DEVICE = StreamKind.DEVICE

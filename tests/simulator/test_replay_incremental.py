@@ -9,8 +9,8 @@ from strategies import ALL_RELATIONS, START_RELATIONS, assemble_plain, random_gr
 from makespan.errors import GraphError
 from makespan.graph import Edges, Graph, StreamKind
 from makespan.schedule import Schedule
-from makespan.simulator.fanout import FanOut
-from makespan.simulator.incremental import rereplay, rereplay_rewritten
+from makespan.simulator.orders.fanout import FanOut
+from makespan.simulator.orders.incremental import rereplay, rereplay_rewritten
 from makespan.simulator.replay import replay
 
 COLUMNS = ("start_ns", "end_ns", "bound_by", "bound_edge", "end_bound_edge")

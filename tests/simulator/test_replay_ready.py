@@ -9,7 +9,7 @@ from strategies import ALL_RELATIONS, START_RELATIONS, assemble_plain, graphs, r
 from makespan.errors import GraphError
 from makespan.graph import Edges, Graph, Relation, StreamKind
 from makespan.schedule import Schedule
-from makespan.simulator.bounds import path_length_ns
+from makespan.simulator.orders.bounds import path_length_ns
 from makespan.simulator.replay import replay
 
 DEVICE, SHARED = StreamKind.DEVICE, StreamKind.SHARED

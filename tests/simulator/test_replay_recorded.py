@@ -11,8 +11,8 @@ from strategies import START_RELATIONS, assemble_plain, graphs, random_graph
 from makespan.errors import GraphError
 from makespan.graph import Edges, Graph, Relation, StreamKind
 from makespan.schedule import BY_DURATION, BY_NOTHING, BY_STREAM
-from makespan.simulator.bounds import check_path, path_length_ns
-from makespan.simulator.recorded import recorded_makespan
+from makespan.simulator.orders.bounds import check_path, path_length_ns
+from makespan.simulator.orders.recorded import recorded_makespan
 from makespan.simulator.replay import replay
 
 DEVICE = [StreamKind.DEVICE]

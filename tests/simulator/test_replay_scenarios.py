@@ -6,9 +6,9 @@ from strategies import ALL_RELATIONS, START_RELATIONS, random_graph
 
 from makespan.errors import GraphError
 from makespan.graph import Relation
-from makespan.simulator import scenarios
+from makespan.simulator.orders import scenarios
+from makespan.simulator.orders.scenarios import replay_scenarios, scaled_durations
 from makespan.simulator.replay import replay
-from makespan.simulator.scenarios import replay_scenarios, scaled_durations
 
 # Graphs with finish→start edges alone, with starts that count, with ends that are bound.
 RELATIONS = ((Relation.FINISH_START,), START_RELATIONS, ALL_RELATIONS)

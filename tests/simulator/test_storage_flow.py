@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from makespan.simulator.storage_flow import storage_dependencies
+from makespan.simulator.reading.storage_flow import storage_dependencies
 
 
 def pairs(numbers, parents, reads, writes) -> list[tuple[int, int]]:

@@ -1,0 +1,1 @@
+"""Reading: what importers of several formats share, from files to event tables."""
