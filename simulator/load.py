@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol, cast
 
 from makespan.errors import TraceError
 from makespan.simulator import importers as importers_folder
+from makespan.simulator.reading.link_et import link
 from makespan.simulator.reading.ranks import assign_ranks, check_names
 from makespan.simulator.reading.sources import Source
 from makespan.simulator.reading.unpack import find_sources
@@ -146,13 +147,20 @@ def _importer_for(source: Source, known: Mapping[str, Importer], required: bool,
 
 
 def _beside(timed: list[RankTrace], untimed: list[RankTrace], notes: Diagnostics) -> Iterator[RankTrace]:
-    """Timed traces, with the execution trace of the same rank as metadata, and the execution traces that remain."""
+    """Timed traces, linked with the execution trace of their rank where ids allow, and those that remain.
+
+    An execution trace beside a timed one, linked or not, stays at hand as metadata.
+    """
     waiting = list(untimed)
     for part in timed:
         own = next((other for other in waiting if other.rank == part.rank), None)
         if own is not None:
             waiting.remove(own)
-            notes.add("execution trace kept beside the timed trace of its rank", own.source)
+            try:
+                part = link(own, part)
+                notes.add("execution trace linked with the timed trace of its rank", own.source)
+            except TraceError:
+                notes.add("execution trace kept beside the timed trace of its rank, not linked", own.source)
             part = replace(part, metadata={**part.metadata, EXECUTION_TRACE: own})
         yield part
     yield from waiting

@@ -10,6 +10,7 @@ from importing import attrs_of, read_one, shared_trace, source_at
 from makespan.errors import TraceError
 from makespan.simulator.build import build
 from makespan.simulator.importers import kineto, pytorch_et
+from makespan.simulator.load import load
 from makespan.simulator.reading import link_et
 from makespan.simulator.reading.link_et import link
 from makespan.simulator.replay import replay
@@ -128,3 +129,10 @@ def test_a_real_capture_links_op_by_op(captured: tuple[Path, Path]) -> None:
     # What the link adds does not change how long the run takes.
     before, after = (replay(build(Trace((replace(part, rank=0),)))) for part in (timed, linked))
     assert before.makespan_ns == after.makespan_ns
+
+
+def test_loading_both_files_of_a_rank_links_them(captured: tuple[Path, Path]) -> None:
+    trace = load(list(captured))
+    assert trace.diagnostics.counts["execution trace linked with the timed trace of its rank"] == 1
+    assert len(trace.ranks) == 1
+    assert "parent" in trace.ranks[0].events.attrs

@@ -332,7 +332,7 @@ def test_an_execution_trace_lies_beside_the_timed_trace_of_its_rank(tmp_path: Pa
     assert ranks_of(trace) == [0] and len(trace) == 20
     beside = trace.ranks[0].metadata[EXECUTION_TRACE]
     assert beside.rank == 0 and not beside.timed and len(beside.events) == 1
-    assert notes_of(trace)["execution trace kept beside the timed trace of its rank"] == 1
+    assert notes_of(trace)["execution trace kept beside the timed trace of its rank, not linked"] == 1
     alone = load(tmp_path / "et_rank0.json")
     assert ranks_of(alone) == [0] and not alone.ranks[0].timed
 
