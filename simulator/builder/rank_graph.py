@@ -8,10 +8,17 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from makespan.graph import NONE, EdgeKind, Edges, Evidence, OpKind, Relation, Step, Stream, StreamKind
+from makespan.graph import NONE, Edges, OpKind, Step, Stream, StreamKind
 from makespan.simulator.builder.device_order import DeviceOrder, order_device_work
 from makespan.simulator.builder.host_order import Boundaries, HostSegments, IdleSpans, cut_segments
 from makespan.simulator.builder.ranges import innermost_ranges
+from makespan.simulator.builder.rank_edges import (
+    device_edges,
+    first_segments,
+    handoff_edges,
+    thread_edges,
+    wait_edges,
+)
 from makespan.simulator.builder.waits import (
     Handoffs,
     HostWaits,
@@ -25,8 +32,6 @@ WHOLE_TRACE: Final = "whole trace"
 """Name of the only step of a rank in which no step was marked."""
 ISSUE_NS: Final = 3_000
 """What a waiting call does before it waits: about the length of one that finds nothing to wait for."""
-ENQUEUE_JITTER_NS: Final = 100_000
-"""A worker thread comes to a collective about this much earlier or later than usual."""
 
 _HOST_WORK: Final = (
     EventKind.CPU_OP, EventKind.RUNTIME, EventKind.PYTHON, EventKind.WAIT, EventKind.COLLECTIVE, EventKind.SEND,
@@ -196,13 +201,13 @@ def _join(
         size = np.where((event >= 0) & carries, np.maximum(known[event], 0), 0)
     start_ns = np.concatenate([segments.start_ns, events.start_ns[order.rows]])
 
-    woken = _first_segments(segments, handoffs.lane, handoffs.woken_ns)
+    woken = first_segments(segments, handoffs.lane, handoffs.woken_ns)
     edges = Edges.concatenate(
         [
-            _thread_edges(segments, woken, origin_ns),
-            _handoff_edges(events, segments, handoffs, woken),
-            _wait_edges(events, segments, waits, work_op),
-            _device_edges(events, segments, order, work_op),
+            thread_edges(segments, woken, origin_ns),
+            handoff_edges(events, segments, handoffs, woken),
+            wait_edges(events, segments, waits, work_op),
+            device_edges(events, segments, order, work_op),
         ]
     )
     step, step_names, steps = _find_steps(part, segments, order, launch, marks)
@@ -263,89 +268,6 @@ def _name_streams(
     for value in np.unique(pair):
         device[pair == value] = stream_of(int(value >> 32), int(value & 0xFFFFFFFF))
     return tuple(streams.values()), host, device
-
-
-def _thread_edges(segments: HostSegments, woken: NDArray[np.int64], origin_ns: int) -> Edges:
-    """Program order; a thread whose first segment is not among the `woken` ones starts when it was first seen."""
-    following = np.arange(1, len(segments.lane))
-    same = segments.lane[1:] == segments.lane[:-1]
-    order = Edges.of(following[same] - 1, following[same], kind=EdgeKind.THREAD)
-    first = np.flatnonzero(np.concatenate([[True], ~same])) if len(segments.lane) else np.empty(0, np.int64)
-    first = np.setdiff1d(first, woken)
-    start = Edges.of(
-        np.full(len(first), NONE), first, segments.start_ns[first] - origin_ns,
-        kind=EdgeKind.ORIGIN, evidence=Evidence.RESIDUAL,
-    )  # fmt: skip
-    return Edges.concatenate([order, start])
-
-
-def _first_segments(segments: HostSegments, lane: NDArray[np.int32], at_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-    """(k,) the first segment of each `lane` (k,) that starts at `at_ns` (k,) or later, NONE where there is none."""
-    found = np.empty(len(lane), np.int64)
-    for one in np.unique(lane):
-        first, last = np.searchsorted(segments.lane, (one, one + 1))
-        place = first + np.searchsorted(segments.start_ns[first:last], at_ns[lane == one])
-        found[lane == one] = np.where(place < last, place, NONE)
-    return found
-
-
-def _handoff_edges(events: EventTable, segments: HostSegments, handoffs: Handoffs, woken: NDArray[np.int64]) -> Edges:
-    works = woken >= 0  # a lane that holds nothing but ranges has no segment to wake
-    by_end = ~handoffs.enqueued & works
-    source = handoffs.source[by_end]
-    woke = Edges.of(
-        segments.last_segment[source],
-        woken[by_end],
-        np.maximum(handoffs.woken_ns[by_end] - events.end_ns[source], 0),
-        kind=EdgeKind.HANDOFF,
-        evidence=Evidence.INFERRED,
-    )
-    on_call = handoffs.enqueued & works
-    source, spans = handoffs.source[on_call], woken[on_call]
-    calls = segments.first_segment[source]
-    idle_from, called = handoffs.idle_from_ns[on_call], events.start_ns[source]
-    delay = handoffs.woken_ns[on_call] - called
-    # A worker that is still busy with the collective before comes to this one when that is done; only what a
-    # free worker takes to come is the lag of the call.
-    busy = idle_from > called
-    gap = handoffs.woken_ns[on_call] - np.maximum(idle_from, called)
-    usual = int(np.median(delay[~busy])) if not np.all(busy) else 0
-    late = gap > 2 * usual + ENQUEUE_JITTER_NS
-    lag = np.where(busy | late, np.minimum(delay, usual), delay)
-    started = Edges.of(calls, spans, lag, Relation.START_START, EdgeKind.LAUNCH, Evidence.INFERRED)
-    went_on = Edges.of(
-        spans[busy & ~late] - 1, spans[busy & ~late], gap[busy & ~late],
-        kind=EdgeKind.STREAM, evidence=Evidence.INFERRED,
-    )  # fmt: skip
-    # A worker that came to its work later than usual was held up by something the trace doesn't show.
-    held_up = Edges.of(calls[late], spans[late], delay[late], Relation.START_START, EdgeKind.LAUNCH, Evidence.RESIDUAL)
-    return Edges.concatenate([woke, started, went_on, held_up])
-
-
-def _wait_edges(events: EventTable, segments: HostSegments, waits: HostWaits, work_op: NDArray[np.int32]) -> Edges:
-    callers = np.flatnonzero((waits.target >= 0) & (segments.wait_segment >= 0))
-    kind = np.where(waits.blocked_launch[callers], EdgeKind.QUEUE, EdgeKind.SYNC)
-    return Edges.of(
-        work_op[waits.target[callers]],
-        segments.wait_segment[callers],
-        0,
-        kind=kind,
-        evidence=Evidence.INFERRED,
-    )
-
-
-def _device_edges(events: EventTable, segments: HostSegments, order: DeviceOrder, work_op: NDArray[np.int32]) -> Edges:
-    from_host = (order.source >= 0) & (work_op[order.source] < 0)
-    source = np.where(from_host, segments.first_segment[order.source], work_op[order.source])
-    source[order.source < 0] = NONE
-    return Edges(
-        source.astype(np.int32),
-        work_op[order.target],
-        order.lag_ns,
-        order.relation,
-        order.kind,
-        order.evidence,
-    )
 
 
 def _find_ranges(
