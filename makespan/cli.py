@@ -44,7 +44,7 @@ def main() -> None:
     try:
         app()
     except MakespanError as error:
-        print(f"makespan: {error}", file=sys.stderr)
+        print(f"makespan: {_one_line(str(error))}", file=sys.stderr)
         sys.exit(2)
     except BrokenPipeError:
         # The reader of our output has gone (`| head`): nothing is left to say.
@@ -182,6 +182,11 @@ def _timed(seconds: dict[str, float], what: str) -> Generator[None]:
     seconds[what] = seconds.get(what, 0.0) + time.perf_counter() - began
 
 
+def _one_line(text: str) -> str:
+    """A message without line breaks or terminal control codes, which names from files may hold."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
 def _title(paths: list[Path]) -> str:
     return ", ".join(path.name or str(path) for path in paths[:3]) + (" ..." if len(paths) > 3 else "")
 
@@ -189,7 +194,8 @@ def _title(paths: list[Path]) -> str:
 def _console() -> Any:
     from rich.console import Console
 
-    return Console(highlight=False)
+    # Names from traces are shown as they are: no markup, no emoji codes.
+    return Console(highlight=False, markup=False, emoji=False)
 
 
 def _print_json(value: Any) -> None:

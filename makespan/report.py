@@ -14,6 +14,8 @@ from makespan.units import NS_PER_MS, format_bytes, format_duration
 BAR_WIDTH: Final = 24
 STEPS_SHOWN: Final = 12
 NAME_WIDTH: Final = 64
+OTHER_CELLS_WIDTH: Final = 40
+"""What the columns beside a name need."""
 
 _LABELS: Final[Mapping[str, str]] = {
     "compute": "compute",
@@ -28,8 +30,9 @@ def print_replay(summary: Mapping[str, Any], title: str, console: Console) -> No
     ranks = summary["ranks"]
     events = "" if summary["events"] is None else f"{summary['events']:,} events, "
     console.print(
-        f"[bold]{title}[/bold]: {ranks} rank{'s' if ranks != 1 else ''}, {events}"
-        f"{summary['ops']:,} ops, {summary['edges']:,} edges, {summary['order']} order"
+        Text(literal(title), style="bold"),
+        f"{ranks} rank{'s' if ranks != 1 else ''}, {events}"
+        f"{summary['ops']:,} ops, {summary['edges']:,} edges, {summary['order']} order",
     )
     console.print(_headline(summary))
     console.print()
@@ -37,69 +40,67 @@ def print_replay(summary: Mapping[str, Any], title: str, console: Console) -> No
     for part in _totals_by_rank(summary["breakdown"]):
         console.print(part)
     console.print(_critical_kinds(summary["critical_path"]))
-    console.print(_critical_ops(summary["critical_path"]))
+    console.print(_critical_ops(summary["critical_path"], console.width - OTHER_CELLS_WIDTH))
     for row in summary["memory"]:
         console.print(
             f"Peak memory of rank {row['rank']} on {row['device']}: {format_bytes(row['peak_bytes'])}, "
-            f"in {row['step'] or 'no step'}, {row['op'] or 'no op'}"
+            f"in {literal(row['step'] or 'no step')}, {literal(row['op'] or 'no op')}"
         )
     _print_footnotes(summary, console)
 
 
 def print_what_if(summary: Mapping[str, Any], title: str, console: Console) -> None:
     """Before and after, step by step, and what the answer rests on."""
-    console.print(f"[bold]{title}[/bold], {summary['order']} order")
+    console.print(Text(literal(title), style="bold"), f"{summary['order']} order", sep=", ")
     before, after = (format_duration(summary[key] * NS_PER_MS) for key in ("baseline_ms", "iteration_time_ms"))
     text = Text(f"iteration time {before} → ")
     text.append(after, style="bold green")
     text.append(f"   {_signed(summary['change_pct'])}")
     console.print(text, "", sep="\n")
-    table = Table("step", "rank", title="Steps", title_justify="left", box=None, title_style="bold")
+    table = _titled("Steps", "step", "rank")
     for column in ("before", "after", "change", "defined by"):
-        table.add_column(column, justify="left" if column == "defined by" else "right")
+        table.add_column(column, justify="left" if column == "defined by" else "right", no_wrap=True)
     for row in summary["steps"][:STEPS_SHOWN]:
         before, after = row["baseline_defined_by"], row["changed_defined_by"]
         table.add_row(
-            row["name"], str(row["rank"]), _ms(row["baseline_ms"]), _ms(row["changed_ms"]), _signed(row["change_pct"]),
-            before if before == after else f"{before} → {after}",
+            literal(row["name"]), str(row["rank"]), _ms(row["baseline_ms"]), _ms(row["changed_ms"]),
+            _signed(row["change_pct"]), before if before == after else f"{before} → {after}",
         )  # fmt: skip
     console.print(table)
     paths = summary["critical_path"]
     changed = {(row["part"], row["kind"]): row["ms"] for row in paths["after"]}
     kept = {(row["part"], row["kind"]): row["ms"] for row in paths["before"]}
-    table = Table("", "before", "after", title="Critical path", title_justify="left", box=None, title_style="bold")
+    table = _titled("Critical path", "", "before", "after")
     for key in sorted({**kept, **changed}, key=lambda key: -max(kept.get(key, 0), changed.get(key, 0))):
         if max(kept.get(key, 0), changed.get(key, 0)) > 0:
             what = key[1] if key[0] == "duration" else f"{key[1]} {key[0]}"
             table.add_row(what, _ms(kept.get(key, 0.0)), _ms(changed.get(key, 0.0)))
     console.print(table)
     if summary["rests_on"]:
-        table = Table(
-            "evidence", "edge", "from", "to", "times", "wait",
-            title="The answer rests on what was concluded, not measured", title_justify="left", box=None,
-            title_style="bold",
-        )  # fmt: skip
+        table = _titled("The answer rests on what was concluded, not measured", "evidence", "edge", "from", "to")
+        table.add_column("times", justify="right", no_wrap=True)
+        table.add_column("wait", justify="right", no_wrap=True)
         for row in summary["rests_on"][:8]:
-            ends = (Text(_shortened(row[key])) for key in ("source", "target"))
+            ends = (_shortened(row[key], (console.width - OTHER_CELLS_WIDTH) // 2) for key in ("source", "target"))
             table.add_row(row["evidence"], row["edge_kind"], *ends, f"{row['count']:,}", _ms(row["ms"]))
         console.print(table)
 
 
 def print_comparison(summary: Mapping[str, Any], title: str, console: Console) -> None:
     """What the second of two traces does differently."""
-    console.print(f"[bold]{title}[/bold]")
+    console.print(Text(literal(title), style="bold"))
     console.print(
         f"iteration time {_ms(summary['baseline_ms'])} → {_ms(summary['iteration_time_ms'])}   "
         f"{_signed(summary['change_pct'])}\n"
     )
     for label, rows in (("By kind", summary["by_kind"]), ("By op, largest difference first", summary["by_op"][:20])):
-        table = Table("", title=label, title_justify="left", box=None, title_style="bold")
+        table = _titled(label, "")
         for column in ("times", "total", "times", "total", "difference", ""):
-            table.add_column(column, justify="right")
+            table.add_column(column, justify="right", no_wrap=True)
         for row in rows:
-            what = f"{_shortened(row['name'])} ({row['kind']})" if "name" in row else row["kind"]
+            what = f"{_shortened(row['name'], console.width - 66)} ({row['kind']})" if "name" in row else row["kind"]
             table.add_row(
-                Text(what), f"{row['baseline_count']:,}", format_duration(row["baseline_total_ns"]),
+                what, f"{row['baseline_count']:,}", format_duration(row["baseline_total_ns"]),
                 f"{row['other_count']:,}", format_duration(row["other_total_ns"]),
                 format_duration(row["difference_ns"]), _signed(row["change_pct"]),
             )  # fmt: skip
@@ -112,7 +113,7 @@ def print_diagnostics(diagnostics: Mapping[str, int], places: Mapping[str, Seque
         return
     table = Table("repaired, set aside or skipped", "count", "first places", title_justify="left", box=None)
     for reason, count in sorted(diagnostics.items(), key=lambda item: -item[1]):
-        table.add_row(reason, f"{count:,}", ", ".join(places.get(reason, ())))
+        table.add_row(reason, f"{count:,}", literal(", ".join(places.get(reason, ()))))
     console.print(table)
 
 
@@ -126,12 +127,12 @@ def _headline(summary: Mapping[str, Any]) -> Text:
 
 
 def _steps(rows: Sequence[Mapping[str, Any]]) -> Table:
-    table = Table("step", "rank", title="Steps", title_justify="left", box=None, title_style="bold")
-    for column in ("measured", "replayed", "error", "device ends after", "defined by"):
-        table.add_column(column, justify="left" if column == "defined by" else "right")
+    table = _titled("Steps", "step", "rank")
+    for column in ("measured", "replayed", "error", "device end", "defined by"):
+        table.add_column(column, justify="left" if column == "defined by" else "right", no_wrap=True)
     for row in rows[:STEPS_SHOWN]:
         table.add_row(
-            row["name"], str(row["rank"]), _ms(row["measured_ms"]), _ms(row["replayed_ms"]),
+            literal(row["name"]), str(row["rank"]), _ms(row["measured_ms"]), _ms(row["replayed_ms"]),
             "-" if row["error_pct"] is None else f"{row['error_pct']:+.3f} %", _ms(row["device_end_ms"]),
             row["defined_by"],
         )  # fmt: skip
@@ -152,7 +153,7 @@ def _totals_by_rank(rows: Sequence[Mapping[str, Any]]) -> list[Table]:
             for kind, spent in row["ms"].items():
                 total[kind] = total.get(kind, 0.0) + spent
         title = f"Where the time of rank {rank} goes, {len(steps)} step{'s' if len(steps) != 1 else ''} together"
-        table = Table("", "time", "share", "", title=title, title_justify="left", box=None, title_style="bold")
+        table = _titled(title, "", "time", "share", "")
         for kind, spent in sorted(total.items(), key=lambda item: -item[1]):
             table.add_row(_LABELS.get(kind, kind.replace("_", " ")), *_share(spent, whole))
         tables.append(table)
@@ -161,7 +162,7 @@ def _totals_by_rank(rows: Sequence[Mapping[str, Any]]) -> list[Table]:
 
 def _critical_kinds(path: Mapping[str, Any]) -> Table:
     title = f"Critical path, {format_duration(path['length_ms'] * NS_PER_MS)}"
-    table = Table("", "time", "share", "", title=title, title_justify="left", box=None, title_style="bold")
+    table = _titled(title, "", "time", "share", "")
     for row in path["by_kind"]:
         if row["ms"] > 0:
             what = row["kind"] if row["part"] == "duration" else f"{row['kind']} {row['part']}"
@@ -169,15 +170,17 @@ def _critical_kinds(path: Mapping[str, Any]) -> Table:
     return table
 
 
-def _critical_ops(path: Mapping[str, Any]) -> Table:
-    table = Table(
-        "op", "kind", title="Longest on the critical path", title_justify="left", box=None, title_style="bold"
-    )
+def _critical_ops(path: Mapping[str, Any], name_width: int) -> Table:
+    table = _titled("Longest on the critical path", "op", "kind")
     for column in ("times", "time", "share"):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
     for row in path["top_ops"]:
         table.add_row(
-            Text(_shortened(row["name"])), row["kind"], f"{row['count']:,}", _ms(row["ms"]), f"{row['share_pct']:.1f} %"
+            _shortened(row["name"], name_width),
+            row["kind"],
+            f"{row['count']:,}",
+            _ms(row["ms"]),
+            f"{row['share_pct']:.1f} %",
         )
     return table
 
@@ -203,6 +206,14 @@ def _share(part_ms: float, whole_ms: float) -> tuple[str, str, str]:
     return _ms(part_ms), f"{100 * share:.1f} %", "█" * round(BAR_WIDTH * share)
 
 
+def _titled(title: str, *columns: str) -> Table:
+    """A plain table whose cells are cut short, never wrapped, where the terminal is narrow."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=None)
+    for column in columns:
+        table.add_column(column, no_wrap=True, overflow="ellipsis")
+    return table
+
+
 def _signed(change_pct: float | None) -> str:
     return "-" if change_pct is None else f"{change_pct:+.2f} %"
 
@@ -211,5 +222,12 @@ def _ms(value_ms: float | None) -> str:
     return "-" if value_ms is None else format_duration(value_ms * NS_PER_MS)
 
 
-def _shortened(name: str) -> str:
-    return name if len(name) <= NAME_WIDTH else f"{name[: NAME_WIDTH - 1]}…"
+def _shortened(name: str, width: int) -> str:
+    told = literal(name)
+    width = min(max(width, 12), NAME_WIDTH)
+    return told if len(told) <= width else f"{told[: width - 1]}…"
+
+
+def literal(text: str) -> str:
+    """`text` from a file as it may be shown: what would move a terminal's cursor or change its colours is replaced."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)

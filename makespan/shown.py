@@ -9,7 +9,6 @@ from typing import Any, Final
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from makespan.api import load
 from makespan.cluster_file import load_cluster
@@ -17,7 +16,7 @@ from makespan.errors import MakespanError
 from makespan.graph import EdgeKind, Evidence, Graph, OpKind
 from makespan.graph_file import load_graph
 from makespan.plan import load_plan
-from makespan.report import print_diagnostics
+from makespan.report import literal, print_diagnostics
 from makespan.trace import EventKind, Trace
 from makespan.units import NS_PER_MS, format_bytes, format_duration
 
@@ -139,7 +138,7 @@ def _print_trace(told: Mapping[str, Any], console: Console) -> None:
         span = format_duration(part["span_ms"] * NS_PER_MS) if part["timed"] else "no times"
         table.add_row(
             str(part["rank"]), part["format"], f"{part['events']:,}", span, f"{part['lanes']:,}", kinds,
-            Text(part["source"]),
+            literal(part["source"]),
         )  # fmt: skip
     console.print(table)
     print_diagnostics(told["skipped"], told["places"], console)
@@ -152,5 +151,5 @@ def _print_facts(told: Mapping[str, Any], console: Console) -> None:
             value = ", ".join(f"{name}: {count}" for name, count in value.items())
         elif isinstance(value, list):
             value = ", ".join(map(str, value))
-        table.add_row(key, Text(f"{value:,}" if isinstance(value, int) else str(value)))
+        table.add_row(key, literal(f"{value:,}" if isinstance(value, int) else str(value)))
     console.print(table)

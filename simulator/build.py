@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,12 @@ from makespan.graph import NONE, Edges, Graph, OpKind, Step, Stream, StreamKind,
 from makespan.simulator.builder.dependency_graph import build_dependency_graph
 from makespan.simulator.builder.rank_graph import RankGraph, build_rank_graph, mark_whole_trace
 from makespan.simulator.builder.rendezvous import join_collectives
-from makespan.trace import NameTable, RankTrace, Trace
+from makespan.trace import EventKind, NameTable, RankTrace, Trace
+
+NO_WORK: Final = (
+    EventKind.ANNOTATION, EventKind.DEVICE_ANNOTATION, EventKind.SYNC_RECORD, EventKind.OVERHEAD, EventKind.INSTANT,
+    EventKind.COUNTER,
+)  # fmt: skip
 
 
 def build(trace: Trace) -> Graph:
@@ -54,9 +59,16 @@ def _build_rank(part: RankTrace, origin_ns: int) -> RankGraph:
     return graph if graph.steps else mark_whole_trace(graph, part.rank, origin_ns)
 
 
+def _first_work_ns(part: RankTrace) -> int:
+    """Start of the first event that stands for work, or of the first at all where there is none."""
+    events = part.events
+    works = ~np.isin(events.kind, NO_WORK)
+    return int(events.start_ns[works].min() if np.any(works) else events.start_ns.min())
+
+
 def _origins(parts: list[RankTrace]) -> tuple[list[int], bool]:
     """Time zero on each rank's own clock, and whether all ranks share a clock."""
-    first = [int(part.events.start_ns.min()) for part in parts]
+    first = [_first_work_ns(part) for part in parts]
     spans = [
         (start + part.clock_base_ns, int(part.events.end_ns.max()) + part.clock_base_ns)
         for part, start in zip(parts, first, strict=True)

@@ -173,6 +173,26 @@ def test_bad_input_is_one_sentence_and_code_2(run: Any, arguments: list[str], sa
     assert said in err
 
 
+def test_names_from_traces_are_shown_literally(run: Any, tmp_path: Path) -> None:
+    odd = "[red]op[/] :smile: \x1b[31m"
+    step = {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#1 {odd}", "pid": 1, "tid": 1, "ts": 1, "dur": 9}
+    op = {"ph": "X", "cat": "cpu_op", "name": odd, "pid": 1, "tid": 1, "ts": 2, "dur": 5}
+    trace = tmp_path / "odd[bold].json"
+    trace.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [step, op]}))
+    for arguments in (
+        ["replay", trace],
+        ["show", trace],
+        ["whatif", trace, "--scale", "cpu=2"],
+        ["compare", trace, trace],
+    ):
+        code, out, err = run(*arguments)
+        assert (code, err) == (0, "")
+        assert "\x1b" not in out
+    out = run("replay", trace)[1]
+    assert "[red]op[/] :smile: \N{REPLACEMENT CHARACTER}[31m" in out
+    assert "odd[bold].json" in out
+
+
 def test_a_file_of_no_known_format_is_refused(run: Any, tmp_path: Path) -> None:
     odd = tmp_path / "odd.bin"
     odd.write_bytes(bytes(range(256)) * 10)
