@@ -9,7 +9,7 @@ from __future__ import annotations
 from statistics import median
 
 import numpy as np
-from shared_traces import REAL, Row, print_rows
+from shared_traces import Row, print_rows, real_traces
 
 import makespan as ms
 from makespan.errors import MakespanError
@@ -29,7 +29,7 @@ def main() -> None:
     rows: list[Row] = []
     errors: list[float] = []
     understood: dict[str, float] = {}
-    for path in sorted(REAL.glob("*/*.json.gz")):
+    for path in real_traces("*/*.json.gz"):
         try:
             trace = ms.load(path)
             graph = ms.build(trace)

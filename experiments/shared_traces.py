@@ -25,10 +25,15 @@ class Row:
 
 def real_trace(name: str) -> Path:
     """The trace `name`, such as "hta/ns_resolution*"; exits with a sentence where it is not there."""
-    found = sorted(REAL.glob(name))
+    return real_traces(name)[0]
+
+
+def real_traces(pattern: str) -> list[Path]:
+    """All traces that fit `pattern`, in order; exits with a sentence where there are none."""
+    found = sorted(REAL.glob(pattern))
     if not found:
-        sys.exit(f"{name}: not found; put the public traces under shared/traces/real beside the checkout")
-    return found[0]
+        sys.exit(f"{pattern}: not found; put the public traces under shared/traces/real beside the checkout")
+    return found
 
 
 def print_rows(rows: Sequence[Row]) -> None:

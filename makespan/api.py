@@ -17,7 +17,7 @@ from makespan.graph import Graph, OpKind
 from makespan.graph_file import load_graph, save_graph
 from makespan.resolve import did_you_mean
 from makespan.schedule import Schedule
-from makespan.simulator.analysis.breakdown import breakdown, idle_by_op
+from makespan.simulator.analysis.breakdown import breakdown, idle_by_op, idle_kinds
 from makespan.simulator.analysis.compare import Comparison, compare
 from makespan.simulator.analysis.critical_path import CriticalPath, critical_path
 from makespan.simulator.analysis.memory import memory_use
@@ -33,8 +33,8 @@ from makespan.simulator.replay import replay as run_replay
 from makespan.trace import Trace
 
 __all__ = [
-    "Comparison", "Replay", "WhatIfResult", "build", "bundled_trace", "compare", "iteration_time_ms", "load",
-    "load_graph", "memory_use", "replay", "save_graph", "whatif",
+    "Comparison", "Replay", "WhatIfResult", "build", "bundled_trace", "compare", "idle_kinds", "iteration_time_ms",
+    "load", "load_graph", "memory_use", "replay", "save_graph", "whatif",
 ]  # fmt: skip
 
 

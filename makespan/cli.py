@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from makespan.trace import Trace
 
 app = typer.Typer(
-    help="How long does a training or serving step take, where does the time go, and what would change it?",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -50,6 +49,18 @@ def main() -> None:
         # The reader of our output has gone (`| head`): nothing is left to say.
         sys.stderr.close()
         sys.exit(1)
+
+
+@app.callback(invoke_without_command=True)
+def options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+) -> None:
+    """How long does a training or serving step take, where does the time go, and what would change it?"""
+    if version:
+        from importlib.metadata import version as installed
+
+        print(f"makespan {installed('makespan')}")
+        raise typer.Exit
 
 
 @app.command()
@@ -83,8 +94,7 @@ def replay(
         _print_json(summary)
     else:
         print_replay(summary, _title(paths), _console())
-        if timeline is not None:
-            print(f"timeline: {timeline} (open it at ui.perfetto.dev)")
+        _tell_written(timeline, graph_file)
 
 
 @app.command()
@@ -123,6 +133,7 @@ def whatif(
         _print_json(summary)
     else:
         print_what_if(summary, _title(paths), _console())
+        _tell_written(timeline, None)
 
 
 @app.command()
@@ -180,6 +191,13 @@ def _timed(seconds: dict[str, float], what: str) -> Generator[None]:
     began = time.perf_counter()
     yield
     seconds[what] = seconds.get(what, 0.0) + time.perf_counter() - began
+
+
+def _tell_written(timeline: Path | None, graph_file: Path | None) -> None:
+    if timeline is not None:
+        print(f"timeline: {timeline} (open it at ui.perfetto.dev)")
+    if graph_file is not None:
+        print(f"graph: {graph_file}")
 
 
 def _one_line(text: str) -> str:

@@ -13,6 +13,7 @@ from makespan.units import NS_PER_MS, format_bytes, format_duration
 
 BAR_WIDTH: Final = 24
 STEPS_SHOWN: Final = 12
+RANKS_SHOWN: Final = 4
 NAME_WIDTH: Final = 64
 OTHER_CELLS_WIDTH: Final = 40
 """What the columns beside a name need."""
@@ -39,6 +40,8 @@ def print_replay(summary: Mapping[str, Any], title: str, console: Console) -> No
     console.print(_steps(summary["steps"]))
     for part in _totals_by_rank(summary["breakdown"]):
         console.print(part)
+    if ranks > RANKS_SHOWN:
+        console.print(f"... {ranks - RANKS_SHOWN} more ranks; --json has them all")
     console.print(_critical_kinds(summary["critical_path"]))
     console.print(_critical_ops(summary["critical_path"], console.width - OTHER_CELLS_WIDTH))
     for row in summary["memory"]:
@@ -95,7 +98,7 @@ def print_comparison(summary: Mapping[str, Any], title: str, console: Console) -
     )
     for label, rows in (("By kind", summary["by_kind"]), ("By op, largest difference first", summary["by_op"][:20])):
         table = _titled(label, "")
-        for column in ("times", "total", "times", "total", "difference", ""):
+        for column in ("times A", "total A", "times B", "total B", "B - A", ""):
             table.add_column(column, justify="right", no_wrap=True)
         for row in rows:
             what = f"{_shortened(row['name'], console.width - 66)} ({row['kind']})" if "name" in row else row["kind"]
@@ -144,7 +147,7 @@ def _steps(rows: Sequence[Mapping[str, Any]]) -> Table:
 def _totals_by_rank(rows: Sequence[Mapping[str, Any]]) -> list[Table]:
     """One table for each rank: the sum over its steps, or the whole schedule where there are none."""
     tables: list[Table] = []
-    for rank in dict.fromkeys(row["rank"] for row in rows):
+    for rank in list(dict.fromkeys(row["rank"] for row in rows))[:RANKS_SHOWN]:
         mine = [row for row in rows if row["rank"] == rank]
         steps = mine[1:] or mine[:1]
         whole = sum(row["window_ms"] for row in steps)
@@ -155,7 +158,8 @@ def _totals_by_rank(rows: Sequence[Mapping[str, Any]]) -> list[Table]:
         title = f"Where the time of rank {rank} goes, {len(steps)} step{'s' if len(steps) != 1 else ''} together"
         table = _titled(title, "", "time", "share", "")
         for kind, spent in sorted(total.items(), key=lambda item: -item[1]):
-            table.add_row(_LABELS.get(kind, kind.replace("_", " ")), *_share(spent, whole))
+            label = _LABELS.get(kind, kind.replace("_", " "))
+            table.add_row(f"idle: {label}" if kind in mine[0]["idle"] else label, *_share(spent, whole))
         tables.append(table)
     return tables
 
@@ -223,7 +227,7 @@ def _ms(value_ms: float | None) -> str:
 
 
 def _shortened(name: str, width: int) -> str:
-    told = literal(name)
+    told = literal(name).removeprefix("void ")
     width = min(max(width, 12), NAME_WIDTH)
     return told if len(told) <= width else f"{told[: width - 1]}…"
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from makespan.api import Comparison, Replay, WhatIfResult, iteration_time_ms, memory_use
+from makespan.api import Comparison, Replay, WhatIfResult, idle_kinds, iteration_time_ms, memory_use
 from makespan.trace import Trace
 from makespan.units import NS_PER_MS
 
@@ -115,7 +115,15 @@ def _breakdown_ms(table: pd.DataFrame) -> list[dict[str, Any]]:
             for key, value in row.items()
             if str(key).endswith("_ns") and key not in ("window_ns", "idle_ns") and value
         }
-        told.append({"rank": row["rank"], "step": row["step"], "window_ms": row["window_ns"] / NS_PER_MS, "ms": parts})
+        told.append(
+            {
+                "rank": row["rank"],
+                "step": row["step"],
+                "window_ms": row["window_ns"] / NS_PER_MS,
+                "ms": parts,
+                "idle": [kind for kind in parts if kind in idle_kinds(row["device"])],
+            }
+        )
     return told
 
 

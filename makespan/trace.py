@@ -129,6 +129,9 @@ class EventTable:
     def __len__(self) -> int:
         return len(self.start_ns)
 
+    def __repr__(self) -> str:
+        return f"EventTable({len(self):,} events, {len(self.lanes)} lanes)"
+
     @property
     def end_ns(self) -> NDArray[np.int64]:
         """(n,) int64"""
@@ -237,6 +240,9 @@ class RankTrace:
 
     def __post_init__(self) -> None:
         _freeze(self.dependency_source, self.dependency_target)
+
+    def __repr__(self) -> str:
+        return f"RankTrace(rank {self.rank}, {self.format}, {len(self.events):,} events, {self.source!r})"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -34,6 +34,8 @@ def build(trace: Trace) -> Graph:
     timed = [part for part in trace if part.timed and len(part.events)]
     if not timed:
         told = ", ".join(part.source for part in trace) or "the trace"
+        if not len(trace):
+            raise TraceError(f"{told}: holds no event, so there is nothing to replay; record a longer run")
         raise TraceError(
             f"{told}: no event has a time, so there is nothing to replay; give the timed trace of the same run as well"
         )

@@ -13,7 +13,7 @@ from makespan.trace import Diagnostics, EventKind, EventTable, Lane, LaneKind, N
 
 @dataclass(frozen=True)
 class Row:
-    """One event: `lane` "main", "autograd" ... is a host thread, "s7" device stream 7."""
+    """One event: `lane` "main", "autograd" ... is a host thread, "s7" stream 7 of device 0, "s1.7" of device 1."""
 
     kind: EventKind
     name: str
@@ -25,8 +25,9 @@ class Row:
 
 
 def lane_of(name: str) -> Lane:
-    if name[0] == "s" and name[1:].isdigit():
-        return Lane(LaneKind.DEVICE, "0", name, f"stream {name[1:]}", 0, int(name[1:]))
+    if name[0] == "s" and name[1:].replace(".", "").isdigit():
+        device, _, stream = name[1:].rpartition(".")
+        return Lane(LaneKind.DEVICE, "0", name, f"stream {name[1:]}", int(device or 0), int(stream))
     return Lane(LaneKind.HOST, "1", name)
 
 

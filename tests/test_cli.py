@@ -162,6 +162,7 @@ def test_peak_memory_is_told_where_the_trace_tells(run: Any) -> None:
         (["whatif", str(CNN), "--scale", "step:99=0.5"], "ProfilerStep#3"),
         (["whatif", str(CNN), "--move", "cpu"], "SELECTOR=STREAM"),
         (["whatif", str(CNN)], "nothing to change"),
+        (["whatif", str(CNN), "--move", "name:conv=side"], "program order"),
     ],
 )
 def test_bad_input_is_one_sentence_and_code_2(run: Any, arguments: list[str], said: str) -> None:
@@ -199,6 +200,11 @@ def test_a_file_of_no_known_format_is_refused(run: Any, tmp_path: Path) -> None:
     code, _, err = run("replay", odd)
     assert code == 2
     assert "odd.bin" in err
+
+
+def test_version_and_help(run: Any) -> None:
+    assert run("--version")[1].startswith("makespan 0.")
+    assert "replay" in run("--help")[1]
 
 
 def test_an_unknown_verb_or_order_is_code_2(run: Any) -> None:

@@ -32,13 +32,20 @@ def breakdown(schedule: Schedule) -> pd.DataFrame:
             "window_ns": end - begin,
         }
         columns.update({f"{kind.name.lower()}_ns": spent[:, kind] for kind in Activity})
-        idle = [kind for kind in IDLE if found.has_device or kind not in (Activity.PYTHON, Activity.THINK)]
-        columns["idle_ns"] = spent[:, idle].sum(axis=1)
+        columns["idle_ns"] = spent[:, [kind for kind in IDLE if kind.name.lower() in idle_kinds(found.has_device)]].sum(
+            axis=1
+        )
         tables.append(pd.DataFrame(columns))
     if not tables:
         names = ["rank", "step", "device", "window_ns", *(f"{kind.name.lower()}_ns" for kind in Activity), "idle_ns"]
         return pd.DataFrame(columns=names)
     return pd.concat(tables, ignore_index=True)
+
+
+def idle_kinds(has_device: bool) -> list[str]:
+    """Names of the activities in which a rank is idle: its device, or without one its main thread."""
+    busy_host = () if has_device else (Activity.PYTHON, Activity.THINK)
+    return [kind.name.lower() for kind in IDLE if kind not in busy_host]
 
 
 def idle_by_op(schedule: Schedule) -> pd.DataFrame:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from makespan.edit import GraphEdit
 from makespan.errors import SelectorError
-from makespan.graph import EdgeKind, Evidence, Graph, Relation, Stream
+from makespan.graph import EdgeKind, Evidence, Graph, Relation, Stream, StreamKind
 from makespan.schedule import Schedule
 from makespan.simulator.analysis.critical_path import critical_path
 from makespan.simulator.analysis.selectors import select
@@ -81,6 +81,11 @@ class Move:
         """The changed graph."""
         edit = GraphEdit(graph)
         moved = select(graph, self.selector)
+        if np.any(moved & graph.on_streams(StreamKind.HOST)):
+            raise SelectorError(
+                f"move {self.selector!r}: names host ops, which stay in their thread's program order; "
+                "move device work or transfers, such as comm"
+            )
         for stream in np.unique(graph.stream[moved]):
             old = graph.streams[stream]
             same = [

@@ -121,23 +121,28 @@ def _recorded_stream_waits(
     recorded = events.attrs.get("wait_on_correlation")
     if records is None or waiting is None or recorded is None:
         return waited
-    streams = np.fromiter((lane.stream for lane in events.lanes), np.int64, len(events.lanes))[events.lane[rows]]
-    start_of_call = {
-        int(correlation): int(events.start_ns[row])
-        for row, correlation in enumerate(events.correlation)
-        if correlation > 0 and events.kind[row] == EventKind.RUNTIME
-    }
-    for row in records.rows:
-        awaited_stream, waiting_stream = records.get(int(row)), waiting.get(int(row))
-        recorded_ns = start_of_call.get(recorded.get(int(row)) or -1)
+    places = [(lane.device, lane.stream) for lane in events.lanes]
+    works: dict[tuple[int, int], NDArray[np.int64]] = {}
+    for lane, place in enumerate(places):
+        mine = np.flatnonzero(events.lane[rows] == lane)
+        if len(mine):
+            mine = np.concatenate([works.get(place, np.empty(0, np.int64)), mine])
+            works[place] = mine[np.argsort(call_start[mine], kind="stable")]
+    calls = np.flatnonzero((events.kind == EventKind.RUNTIME) & (events.correlation > 0))
+    start_of_call = dict(zip(events.correlation[calls].tolist(), events.start_ns[calls].tolist(), strict=True))
+    for row in records.rows.tolist():
+        # The record lies on the waiting stream's device; streams of other devices are awaited through their own.
+        device = places[events.lane[row]][0]
+        awaited, waiter = works.get((device, records.get(row))), works.get((device, waiting.get(row)))
+        recorded_ns = start_of_call.get(recorded.get(row))
         wait_ns = start_of_call.get(int(events.correlation[row]))
-        if recorded_ns is None or wait_ns is None or awaited_stream == waiting_stream:
+        if awaited is None or waiter is None or awaited is waiter or recorded_ns is None or wait_ns is None:
             continue
-        given = np.flatnonzero((streams == awaited_stream) & (call_start < recorded_ns))
-        following = np.flatnonzero((streams == waiting_stream) & (call_start >= wait_ns))
-        if len(given) and len(following):
-            first = following[np.argmin(call_start[following])]
-            waited[first] = given[np.argmax(events.end_ns[rows[given]])]
+        given = int(np.searchsorted(call_start[awaited], recorded_ns))
+        following = int(np.searchsorted(call_start[waiter], wait_ns))
+        if given and following < len(waiter):
+            # A stream runs in order: what it was given last ends last.
+            waited[waiter[following]] = awaited[given - 1]
     return waited
 
 

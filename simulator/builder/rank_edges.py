@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from makespan.graph import NONE, EdgeKind, Edges, Evidence, Relation
 from makespan.simulator.builder.device_order import DeviceOrder
+from makespan.simulator.builder.handoffs import Handoffs
 from makespan.simulator.builder.host_order import HostSegments
-from makespan.simulator.builder.waits import Handoffs, HostWaits
+from makespan.simulator.builder.waits import HostWaits
 from makespan.trace import EventTable
 
 ENQUEUE_JITTER_NS: Final = 100_000
@@ -45,13 +46,16 @@ def handoff_edges(events: EventTable, segments: HostSegments, handoffs: Handoffs
     """From what set a thread to work to the segment `woken` (k,) that it began with, -1 none."""
     works = woken >= 0  # a lane that holds nothing but ranges has no segment to wake
     by_end = ~handoffs.enqueued & works
-    source = handoffs.source[by_end]
+    source, at_ns = handoffs.source[by_end], handoffs.woken_ns[by_end]
+    # A span that its worker closed late had let the waiting thread go before: after a part of its run.
+    late = events.end_ns[source] > at_ns
     woke = Edges.of(
-        segments.last_segment[source],
+        np.where(late, segments.first_segment[source], segments.last_segment[source]),
         woken[by_end],
-        np.maximum(handoffs.woken_ns[by_end] - events.end_ns[source], 0),
-        kind=EdgeKind.HANDOFF,
-        evidence=Evidence.INFERRED,
+        at_ns - np.where(late, events.start_ns[source], events.end_ns[source]),
+        np.where(late, Relation.START_START, Relation.FINISH_START),
+        EdgeKind.HANDOFF,
+        Evidence.INFERRED,
     )
     on_call = handoffs.enqueued & works
     source, spans = handoffs.source[on_call], woken[on_call]
@@ -75,20 +79,16 @@ def handoff_edges(events: EventTable, segments: HostSegments, handoffs: Handoffs
     return Edges.concatenate([woke, started, went_on, held_up])
 
 
-def wait_edges(events: EventTable, segments: HostSegments, waits: HostWaits, work_op: NDArray[np.int32]) -> Edges:
+def wait_edges(segments: HostSegments, waits: HostWaits, work_op: NDArray[np.int32]) -> Edges:
     """From awaited device work to what its caller did afterwards; `work_op` (n,) is the op of each device event."""
     callers = np.flatnonzero((waits.target >= 0) & (segments.wait_segment >= 0))
     kind = np.where(waits.blocked_launch[callers], EdgeKind.QUEUE, EdgeKind.SYNC)
     return Edges.of(
-        work_op[waits.target[callers]],
-        segments.wait_segment[callers],
-        0,
-        kind=kind,
-        evidence=Evidence.INFERRED,
+        work_op[waits.target[callers]], segments.wait_segment[callers], 0, kind=kind, evidence=Evidence.INFERRED
     )
 
 
-def device_edges(events: EventTable, segments: HostSegments, order: DeviceOrder, work_op: NDArray[np.int32]) -> Edges:
+def device_edges(segments: HostSegments, order: DeviceOrder, work_op: NDArray[np.int32]) -> Edges:
     """What each device work waited for; a source of -1 is the trace's origin."""
     from_host = (order.source >= 0) & (work_op[order.source] < 0)
     source = np.where(from_host, segments.first_segment[order.source], work_op[order.source])

@@ -8,8 +8,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from makespan.graph import NONE, Edges, OpKind, Step, Stream, StreamKind
+from makespan.graph import NONE, Edges, OpKind, Relation, Step, Stream, StreamKind
 from makespan.simulator.builder.device_order import DeviceOrder, order_device_work
+from makespan.simulator.builder.handoffs import Handoffs, find_handoffs
 from makespan.simulator.builder.host_order import Boundaries, HostSegments, IdleSpans, cut_segments
 from makespan.simulator.builder.ranges import innermost_ranges
 from makespan.simulator.builder.rank_edges import (
@@ -19,13 +20,7 @@ from makespan.simulator.builder.rank_edges import (
     thread_edges,
     wait_edges,
 )
-from makespan.simulator.builder.waits import (
-    Handoffs,
-    HostWaits,
-    find_handoffs,
-    find_host_waits,
-    find_launches,
-)
+from makespan.simulator.builder.waits import HostWaits, find_host_waits, find_launches
 from makespan.trace import EventKind, EventTable, LaneKind, RankTrace
 
 WHOLE_TRACE: Final = "whole trace"
@@ -99,7 +94,9 @@ def mark_whole_trace(graph: RankGraph, rank: int, origin_ns: int) -> RankGraph:
     Its measured length is 0, which stands for none, where durations are recorded but no starts.
     """
     count = len(graph.kind)
-    last = np.setdiff1d(np.arange(count), graph.edges.source)
+    # An op that only its start was waited for may itself end last.
+    by_end = (graph.edges.relation & Relation.START_START) == 0
+    last = np.setdiff1d(np.arange(count), graph.edges.source[by_end])
     end_ns = int((graph.start_ns + graph.duration_ns).max())
     timed = count == 1 or bool(np.any(graph.start_ns != graph.start_ns[0]))
     columns = {
@@ -206,8 +203,8 @@ def _join(
         [
             thread_edges(segments, woken, origin_ns),
             handoff_edges(events, segments, handoffs, woken),
-            wait_edges(events, segments, waits, work_op),
-            device_edges(events, segments, order, work_op),
+            wait_edges(segments, waits, work_op),
+            device_edges(segments, order, work_op),
         ]
     )
     step, step_names, steps = _find_steps(part, segments, order, launch, marks)

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from makespan.graph import NONE, EdgeKind, Edges, Evidence, OpKind, Stream, StreamKind
+from makespan.graph import NONE, EdgeKind, Edges, Evidence, OpKind, Relation, Stream, StreamKind
 from makespan.simulator.builder.rank_graph import RankGraph
 from makespan.trace import EventTable, RankTrace
 
@@ -143,8 +143,19 @@ def _with_arrivals(part: RankGraph, ops: NDArray[np.int64], began: NDArray[np.in
     start_ns[ops] = began
     arrival = np.full(first, NONE, np.int64)
     arrival[ops] = np.arange(first, first + len(ops))
+    # What counted from a span's start counts from its transfer's start now, or, where it came before that, from
+    # the arrival.
+    waited = np.zeros(first, np.int64)
+    waited[ops] = began - came
+    source = part.edges.source.astype(np.int64)
+    from_start = ((part.edges.relation & Relation.START_START) != 0) & (source >= 0)
+    behind = np.where(from_start, waited[source], 0)
+    earlier = behind > part.edges.lag_ns
+    lag_ns = np.where(earlier, part.edges.lag_ns, part.edges.lag_ns - behind)
+    source = np.where(earlier, arrival[source], source)
     target = part.edges.target.astype(np.int64)
     target = np.where(arrival[target] >= 0, arrival[target], target)
+    edges = replace(part.edges, source=source.astype(np.int32), target=target.astype(np.int32), lag_ns=lag_ns)
     added = {
         "stream": part.stream[ops], "kind": np.full(len(ops), OpKind.MARK), "start_ns": came,
         "duration_ns": np.zeros(len(ops)), "size_bytes": np.zeros(len(ops)), "event": part.event[ops],
@@ -152,7 +163,7 @@ def _with_arrivals(part: RankGraph, ops: NDArray[np.int64], began: NDArray[np.in
         "user_range": part.user_range[ops], "name": np.full(len(ops), len(part.names)), "step": part.step[ops],
     }  # fmt: skip
     changed = replace(part, start_ns=start_ns, duration_ns=duration_ns, names=(*part.names, "arrival"))
-    return replace(_append(changed, added), edges=replace(part.edges, target=target.astype(np.int32)))
+    return replace(_append(changed, added), edges=edges)
 
 
 def _with_points(

@@ -266,6 +266,63 @@ def test_a_range_that_begins_or_ends_shows_that_its_thread_was_awake() -> None:
     assert edges(graph, EdgeKind.HANDOFF) == [("elsewhere", "think time", "FINISH_START", 100, "INFERRED")]
 
 
+def test_a_whole_trace_ends_with_what_ends_last() -> None:
+    overlapping = [launch("go", 0, 1), launch("go", 5, 2), kernel("long", 10, 500, 1), kernel("short", 40, 20, 2)]
+    graph = built(overlapping)
+    start, end = sweep(graph)
+    (step,) = graph.steps
+    assert end[step.end_op] - start[step.begin_op] == step.measured_ns == 510_000
+    outliving = [launch("go", 0, 1, takes=200), kernel("k", 10, 5, 1)]
+    graph = built(outliving)
+    assert sweep(graph)[1][graph.steps[0].end_op] == 200_000
+
+
+def test_an_explicit_wait_ends_with_the_collective_it_was_for() -> None:
+    def rows(span_ends: float) -> list[Row]:
+        return [
+            Row(CPU, "c10d::allreduce_", "main", 0, 5),
+            Row(EventKind.COLLECTIVE, "gloo:all_reduce", "worker", 10, span_ends - 10),
+            Row(EventKind.WAIT, "wait for gradients", "main", 20, 80),
+            Row(CPU, "optimizer", "main", 110, 10),
+        ]
+
+    before, after = built(rows(95)), built(rows(103))
+    assert edges(before, EdgeKind.HANDOFF)[-1] == (
+        "gloo:all_reduce",
+        "wait for gradients",
+        "FINISH_START",
+        5,
+        "INFERRED",
+    )
+    assert edges(after, EdgeKind.HANDOFF)[-1] == (
+        "gloo:all_reduce",
+        "wait for gradients",
+        "START_START",
+        90,
+        "INFERRED",
+    )
+    for graph in (before, after):
+        np.testing.assert_array_equal(sweep(graph)[0], graph.attrs["measured_start_ns"])
+    # A transfer that takes a fifth of its time ends 68 us earlier, and so does everything behind the wait.
+    shorter = np.where(before.kind == OpKind.COLLECTIVE, 0.2, 1.0)
+    assert sweep(before, shorter)[1].max() == 120_000 - 68_000
+
+
+def test_devices_of_one_process_are_told_apart() -> None:
+    def on(device: int, stream: int) -> str:
+        return f"s{device}.{stream}"
+
+    rows = [
+        launch("go", 0, 1),
+        launch("go", 5, 2),
+        kernel("awaited", 12, 40, 2, on(1, 7)),
+        kernel("later", 10, 80, 1, on(0, 7)),
+        Row(RUNTIME, "cudaStreamSynchronize", "main", 20, 75, 3),
+        Row(EventKind.SYNC_RECORD, "Stream Sync", on(1, 7), 20, 75, 3, {"sync_stream": 7}),
+    ]
+    assert edges(built(rows), EdgeKind.SYNC)[0][0] == "awaited"
+
+
 def test_threads_of_other_processes_wake_nobody() -> None:
     trace = trace_of([Row(CPU, "loader", "worker", 0, 100), Row(CPU, "forward", "main", 110, 20)])
     events = trace.ranks[0].events
