@@ -34,6 +34,7 @@ def print_replay(summary: Mapping[str, Any], title: str, console: Console) -> No
         Text(literal(title), style="bold"),
         f"{ranks} rank{'s' if ranks != 1 else ''}, {events}"
         f"{summary['ops']:,} ops, {summary['edges']:,} edges, {summary['order']} order",
+        sep=": ",
     )
     console.print(_headline(summary))
     console.print()
