@@ -56,7 +56,7 @@ def print_replay(summary: Mapping[str, Any], title: str, console: Console) -> No
 def print_what_if(summary: Mapping[str, Any], title: str, console: Console) -> None:
     """Before and after, step by step, and what the answer rests on."""
     console.print(Text(literal(title), style="bold"), f"{summary['order']} order", sep=", ")
-    before, after = (format_duration(summary[key] * NS_PER_MS) for key in ("baseline_ms", "iteration_time_ms"))
+    before, after = (_ms(summary[key]) for key in ("baseline_ms", "iteration_time_ms"))
     text = Text(f"iteration time {before} → ")
     text.append(after, style="bold green")
     text.append(f"   {_signed(summary['change_pct'])}")
@@ -123,10 +123,11 @@ def print_diagnostics(diagnostics: Mapping[str, int], places: Mapping[str, Seque
 
 def _headline(summary: Mapping[str, Any]) -> Text:
     text = Text("iteration time ")
-    text.append(format_duration(summary["iteration_time_ms"] * NS_PER_MS), style="bold green")
+    text.append(_ms(summary["iteration_time_ms"]), style="bold green")
     if summary["measured_iteration_time_ms"] is not None:
-        measured = format_duration(summary["measured_iteration_time_ms"] * NS_PER_MS)
-        text.append(f"   measured {measured}   error {summary['error_pct']:+.3f} %")
+        measured = _ms(summary["measured_iteration_time_ms"])
+        error = "-" if summary["error_pct"] is None else f"{summary['error_pct']:+.3f} %"
+        text.append(f"   measured {measured}   error {error}")
     return text
 
 
@@ -213,7 +214,7 @@ def _share(part_ms: float, whole_ms: float) -> tuple[str, str, str]:
 
 def _titled(title: str, *columns: str) -> Table:
     """A plain table whose cells are cut short, never wrapped, where the terminal is narrow."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=None)
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, min_width=len(title))
     for column in columns:
         table.add_column(column, no_wrap=True, overflow="ellipsis")
     return table

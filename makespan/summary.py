@@ -20,7 +20,7 @@ def replay_summary(result: Replay, trace: Trace | None, seconds: dict[str, float
     replayed = iteration_time_ms(table)
     names, evidence = path.by_name(), path.by_evidence()
     return {
-        "iteration_time_ms": replayed,
+        "iteration_time_ms": _known(replayed),
         "measured_iteration_time_ms": _known(measured),
         "error_pct": _known(100.0 * (replayed - measured) / measured) if measured else None,
         "makespan_ms": result.makespan_ns / NS_PER_MS,
@@ -59,8 +59,8 @@ def what_if_summary(result: WhatIfResult, seconds: dict[str, float]) -> dict[str
     concluded = result.rests_on()
     columns = ("evidence", "edge_kind", "source", "target", "count", "time_ns")
     return {
-        "baseline_ms": result.baseline_ms,
-        "iteration_time_ms": result.iteration_time_ms,
+        "baseline_ms": _known(result.baseline_ms),
+        "iteration_time_ms": _known(result.iteration_time_ms),
         "change_pct": _known(result.change_pct),
         "makespan_change_pct": _known(
             100.0 * (result.changed.makespan_ns - result.baseline.makespan_ns) / max(result.baseline.makespan_ns, 1)
@@ -132,5 +132,5 @@ def _rows(table: pd.DataFrame, columns: Sequence[str]) -> Iterable[tuple[Any, ..
 
 
 def _known(value: Any) -> Any:
-    """JSON has no NaN: what isn't known is null."""
-    return None if isinstance(value, float) and np.isnan(value) else value
+    """JSON has no NaN and no infinity: what isn't known is null."""
+    return None if isinstance(value, float) and not np.isfinite(value) else value

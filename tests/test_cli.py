@@ -174,6 +174,27 @@ def test_bad_input_is_one_sentence_and_code_2(run: Any, arguments: list[str], sa
     assert said in err
 
 
+def test_json_holds_no_nan_even_where_nothing_takes_time(run: Any, tmp_path: Path) -> None:
+    event = {"ph": "X", "cat": "cpu_op", "name": "op", "pid": 1, "tid": 1, "ts": 5, "dur": 0}
+    trace, graph = tmp_path / "still.json", tmp_path / "still.npz"
+    trace.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [event]}))
+    verbs = (["replay", trace, "--graph", graph], ["whatif", trace, "--scale", "all=2"], ["compare", trace, trace])
+    for arguments in (*verbs, ["replay", graph]):
+        code, out, _ = run(*arguments, "--json")
+        assert code == 0
+        json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} in JSON"))
+        assert run(*arguments)[0] == 0
+
+
+def test_a_device_of_any_number_can_be_saved(run: Any, tmp_path: Path) -> None:
+    kernel = {"ph": "X", "cat": "kernel", "name": "k", "pid": 2**40, "tid": 7, "ts": 5, "dur": 3}
+    kernel["args"] = {"device": 2**40, "stream": 7}
+    trace, graph = tmp_path / "far.json", tmp_path / "far.npz"
+    trace.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [kernel]}))
+    assert run("replay", trace, "--graph", graph, "--json")[0] == 0
+    assert run("replay", graph, "--json")[0] == 0
+
+
 def test_names_from_traces_are_shown_literally(run: Any, tmp_path: Path) -> None:
     odd = "[red]op[/] :smile: \x1b[31m"
     step = {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#1 {odd}", "pid": 1, "tid": 1, "ts": 1, "dur": 9}

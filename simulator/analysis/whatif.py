@@ -127,7 +127,10 @@ class WhatIf:
     @property
     def iteration_time_ms(self) -> float:
         """Iteration time as it would be: `baseline_ms` with the change of the typical step."""
-        return self.baseline_ms * (1.0 + self.change_pct / 100.0)
+        change_pct = self.change_pct
+        if np.isnan(change_pct):  # steps without length
+            return iteration_time_ms(steps(self.changed))
+        return self.baseline_ms * (1.0 + change_pct / 100.0)
 
     def steps(self) -> pd.DataFrame:
         """One row for each step: `name`, `rank`, its length and what defines it, both as it is and as it would be."""

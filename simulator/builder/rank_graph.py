@@ -254,7 +254,9 @@ def _name_streams(
             if extra:
                 name = f"{name} (overlap {extra})"
             number[key] = len(streams)
-            streams[key] = Stream(part.rank, name, kind, place.device)
+            # Damaged traces name devices of any number.
+            device = place.device if 0 <= place.device < 2**31 else NONE
+            streams[key] = Stream(part.rank, name.strip(), kind, device)
         return number[key]
 
     host = np.zeros(len(segments.lane), np.int32)
