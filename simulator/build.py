@@ -52,7 +52,9 @@ def build(trace: Trace) -> Graph:
         met = join_collectives(parts, timed, origins)
         parts, meetings = met.parts, met.edges
         notes.update(met.notes)
-    return _join(parts, timed, origins, meetings, notes)
+    graph = _join(parts, timed, origins, meetings, notes)
+    graph.verify()
+    return graph
 
 
 def _build_rank(part: RankTrace, origin_ns: int) -> RankGraph:

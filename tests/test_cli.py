@@ -161,6 +161,8 @@ def test_peak_memory_is_told_where_the_trace_tells(run: Any) -> None:
         (["whatif", str(CNN), "--scale", "name:(=0.5"], "regular expression"),
         (["whatif", str(CNN), "--scale", "step:99=0.5"], "ProfilerStep#3"),
         (["whatif", str(CNN), "--move", "cpu"], "SELECTOR=STREAM"),
+        (["whatif", str(CNN), "--scale", "cpu=1e308"], "146 years"),
+        (["replay", "/dev/null"], "no regular file"),
         (["whatif", str(CNN)], "nothing to change"),
         (["whatif", str(CNN), "--move", "name:conv=side"], "program order"),
     ],

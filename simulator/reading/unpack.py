@@ -126,6 +126,10 @@ def find_sources(paths: Iterable[str | Path], notes: Diagnostics) -> Iterator[Fo
         if path.is_dir():
             for file in _files_below(path, notes):
                 yield from _file_sources(file, False, notes)
+        elif path.exists() and not path.is_file():
+            raise TraceError(
+                f"{path}: is no regular file, expected a trace file, an archive or a folder; copy it to a file"
+            )
         else:
             yield from _file_sources(path, True, notes)
 
