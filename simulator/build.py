@@ -52,9 +52,7 @@ def build(trace: Trace) -> Graph:
         met = join_collectives(parts, timed, origins)
         parts, meetings = met.parts, met.edges
         notes.update(met.notes)
-    graph = _join(parts, timed, origins, meetings, notes)
-    graph.verify()
-    return graph
+    return _join(parts, timed, origins, meetings, notes)
 
 
 def _build_rank(part: RankTrace, origin_ns: int) -> RankGraph:
