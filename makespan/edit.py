@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from makespan.draft_order import DraftOrder
 from makespan.errors import GraphError
-from makespan.graph import MAX_TIME_NS, NONE, EdgeKind, Edges, Evidence, Graph, OpKind, Relation, Stream
+from makespan.graph import NONE, TIME_LIMIT_NS, EdgeKind, Edges, Evidence, Graph, OpKind, Relation, Stream
 from makespan.protocols import Rewrite
 from makespan.provenance import Provenance
 from makespan.rebuild import DRAFTED, Draft, rebuild
@@ -317,7 +317,7 @@ def _scaled(values: NDArray[np.int64], factor: ArrayLike) -> NDArray[np.int64]:
         raise GraphError("a time can only be scaled by a finite factor that is not negative")
     with np.errstate(over="ignore"):  # told just below
         scaled = np.rint(values * factors)
-    if np.any(scaled >= MAX_TIME_NS):
+    if np.any(scaled >= TIME_LIMIT_NS):
         raise GraphError(f"scaled by up to {float(factors.max()):.3g}, a time exceeds 146 years; take smaller factors")
     return scaled.astype(np.int64)
 

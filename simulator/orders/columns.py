@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from makespan.errors import GraphError
-from makespan.graph import Graph, StreamKind
-
-TIME_LIMIT_NS: Final = 1 << 62
-"""Times stay below this (146 years), so that the sum of two of them never wraps around unseen."""
+from makespan.graph import TIME_LIMIT_NS, Graph, StreamKind
 
 
 class Columns(NamedTuple):

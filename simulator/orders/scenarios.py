@@ -11,8 +11,8 @@ from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from makespan.errors import GraphError
-from makespan.graph import Graph
-from makespan.simulator.orders.columns import TIME_LIMIT_NS, columns_of, fixed, refuse
+from makespan.graph import TIME_LIMIT_NS, Graph
+from makespan.simulator.orders.columns import columns_of, fixed, refuse
 from makespan.simulator.orders.ready import replay_ready
 
 _BLOCK: Final = 32

@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from makespan.simulator.orders.columns import TIME_LIMIT_NS
+from makespan.graph import TIME_LIMIT_NS
 from makespan.simulator.orders.heaps import pop_op, push_op
 
 _PART_BITS: Final = 32
