@@ -77,6 +77,7 @@ def replay(
     from makespan.report import print_replay
     from makespan.summary import replay_summary
 
+    _expect_other_file(paths, timeline, graph_file)
     seconds: dict[str, float] = {}
     trace, graph = _load_and_build(paths, strict, seconds)
     with working("replaying"), _timed(seconds, "replay"):
@@ -121,6 +122,7 @@ def whatif(
     from makespan.report import print_what_if
     from makespan.summary import what_if_summary
 
+    _expect_other_file(paths, timeline)
     seconds: dict[str, float] = {}
     _, graph = _load_and_build(paths, strict, seconds)
     with working("replaying"), _timed(seconds, "replay"):
@@ -191,6 +193,14 @@ def _timed(seconds: dict[str, float], what: str) -> Generator[None]:
     began = time.perf_counter()
     yield
     seconds[what] = seconds.get(what, 0.0) + time.perf_counter() - began
+
+
+def _expect_other_file(paths: list[Path], *written: Path | None) -> None:
+    """Refuse to write over what is read."""
+    for target in written:
+        for path in paths:
+            if target is not None and target.exists() and path.exists() and target.samefile(path):
+                raise MakespanError(f"{target}: is the input itself; name another file to write to")
 
 
 def _tell_written(timeline: Path | None, graph_file: Path | None) -> None:

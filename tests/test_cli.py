@@ -197,6 +197,27 @@ def test_a_device_of_any_number_can_be_saved(run: Any, tmp_path: Path) -> None:
     assert run("replay", graph, "--json")[0] == 0
 
 
+def test_an_input_is_never_written_over(run: Any, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    event = {"ph": "X", "cat": "cpu_op", "name": "op", "pid": 1, "tid": 1, "ts": 1, "dur": 2}
+    trace.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [event]}))
+    link = tmp_path / "link.json"
+    link.symlink_to(trace)
+    before = trace.read_bytes()
+    for verb in (["replay", "--timeline"], ["replay", "--graph"], ["whatif", "--scale", "all=2", "--timeline"]):
+        for target in (trace, link):
+            code, _, err = run(verb[0], trace, *verb[1:], target)
+            assert (code, "is the input itself" in err) == (2, True)
+    assert trace.read_bytes() == before
+
+
+def test_steps_around_nothing_replay_to_nothing(run: Any, tmp_path: Path) -> None:
+    step = {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "pid": 1, "tid": 1, "ts": 5, "dur": 0}
+    trace = tmp_path / "steps.json"
+    trace.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [step]}))
+    assert run("replay", trace, "--json")[0] == 0
+
+
 def test_names_from_traces_are_shown_literally(run: Any, tmp_path: Path) -> None:
     odd = "[red]op[/] :smile: \x1b[31m"
     step = {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#1 {odd}", "pid": 1, "tid": 1, "ts": 1, "dur": 9}

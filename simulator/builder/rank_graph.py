@@ -97,8 +97,8 @@ def mark_whole_trace(graph: RankGraph, rank: int, origin_ns: int) -> RankGraph:
     # An op that only its start was waited for may itself end last.
     by_end = (graph.edges.relation & Relation.START_START) == 0
     last = np.setdiff1d(np.arange(count), graph.edges.source[by_end])
-    end_ns = int((graph.start_ns + graph.duration_ns).max())
-    timed = count == 1 or bool(np.any(graph.start_ns != graph.start_ns[0]))
+    end_ns = int((graph.start_ns + graph.duration_ns).max()) if count else origin_ns
+    timed = count < 2 or bool(np.any(graph.start_ns != graph.start_ns[0]))
     columns = {
         "stream": len(graph.streams), "kind": OpKind.BARRIER, "start_ns": end_ns, "duration_ns": 0, "size_bytes": 0,
         "event": NONE, "outer": NONE, "user_range": NONE, "name": len(graph.names),
