@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from makespan.compiled import compiled
 from makespan.graph import EdgeKind, Edges, Relation
 
 BRIDGE_LIMIT: Final = 64
@@ -92,7 +92,7 @@ def _rows_by(ops: NDArray[np.int32], count: int) -> tuple[NDArray[np.int64], NDA
     return pointer, np.argsort(ops, kind="stable")
 
 
-@njit(cache=True)
+@compiled()
 def _with_room(rows: Any, used: Any) -> Any:  # pragma: no cover - compiled
     """`rows`, or a copy of twice the length where one more would not fit."""
     if used < len(rows):
@@ -102,7 +102,7 @@ def _with_room(rows: Any, used: Any) -> Any:  # pragma: no cover - compiled
     return larger
 
 
-@njit(cache=True)
+@compiled()
 def _longest(rows: Any) -> Any:  # pragma: no cover - compiled
     """Numbers of the rows to keep: of those that bind alike, the one with the longest lag."""
     key = np.empty(len(rows), np.int64)
@@ -122,7 +122,7 @@ def _longest(rows: Any) -> Any:  # pragma: no cover - compiled
     return kept[:count]
 
 
-@njit(cache=True)
+@compiled()
 def _joined(into: Any, out_of: Any, joined: Any) -> Any:  # pragma: no cover - compiled
     """Write edge `into` followed by edge `out_of` to `joined`; False where the two don't bind each other."""
     if into[_RELATION] & 2 and out_of[_RELATION] & 1:
@@ -139,7 +139,7 @@ def _joined(into: Any, out_of: Any, joined: Any) -> Any:  # pragma: no cover - c
     return True
 
 
-@njit(cache=True)
+@compiled()
 def _bridge(  # pragma: no cover - compiled
     queue: Any, removed: Any, lasting: Any, in_ptr: Any, in_edge: Any, out_ptr: Any, out_edge: Any, edges: Any,
     limit: Any,

@@ -6,8 +6,9 @@ import heapq
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from makespan.compiled import compiled
 
 
 def topological_order(
@@ -34,7 +35,7 @@ def find_cycle(pred_ptr: NDArray[np.int64], pred: NDArray[np.int32]) -> NDArray[
     return _cycle(pred_ptr, pred)
 
 
-@njit(cache=True)
+@compiled()
 def _kahn(pointer: Any, target_position: Any, waiting: Any, order: Any) -> Any:  # pragma: no cover - compiled
     """Kahn's algorithm over positions in key order, so that the heap holds plain integers."""
     count = len(order)
@@ -58,7 +59,7 @@ def _kahn(pointer: Any, target_position: Any, waiting: Any, order: Any) -> Any: 
     return done[:found]
 
 
-@njit(cache=True)
+@compiled()
 def _cycle(pred_ptr: Any, pred: Any) -> Any:  # pragma: no cover - compiled
     """Depth-first search along predecessors with an explicit stack."""
     count = len(pred_ptr) - 1

@@ -13,9 +13,9 @@ from enum import IntEnum
 from typing import Any, Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
+from makespan.compiled import compiled
 from makespan.errors import GraphError
 from makespan.schedule import BY_DURATION, BY_NOTHING, BY_STREAM, Schedule
 
@@ -86,7 +86,7 @@ def walk_back(schedule: Schedule, ops: ArrayLike, at_end: ArrayLike, until_ns: A
     return Pieces(pointer, *columns)
 
 
-@njit(cache=True)
+@compiled()
 def _walk(
     first: Any, at_end: Any, until: Any, start: Any, end: Any, bound_by: Any, bound_edge: Any, end_bound: Any,
     pred: Any, relation: Any,
@@ -142,7 +142,7 @@ def _walk(
     return broken, pointer, kept
 
 
-@njit(cache=True)
+@compiled()
 def _grown(column: Any) -> Any:  # pragma: no cover - compiled
     larger = np.empty(2 * len(column), column.dtype)
     larger[: len(column)] = column

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from makespan.compiled import compiled
 from makespan.errors import MakespanError
 from makespan.graph import StreamKind
 from makespan.schedule import Schedule
@@ -35,7 +35,7 @@ def slack_ns(schedule: Schedule) -> NDArray[np.int64]:
     return latest - schedule.start_ns - graph.duration_ns
 
 
-@njit(cache=True)
+@compiled()
 def _latest_ends(
     limit: int, duration: Any, stream: Any, shared: Any, pred_ptr: Any, pred: Any, lag: Any, relation: Any
 ) -> Any:  # pragma: no cover - compiled

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from makespan.compiled import compiled
 from makespan.graph import EdgeKind, Evidence, Relation
 from makespan.trace import EventKind, EventTable
 
@@ -146,7 +146,7 @@ def _recorded_stream_waits(
     return waited
 
 
-@njit(cache=True)
+@compiled()
 def _previous_on_stream(start: Any, end: Any, stream: Any) -> Any:  # pragma: no cover - compiled
     """Place of the latest ended work among those that started before on the stream, and when it ended."""
     before = np.full(len(start), -1, np.int64)
@@ -160,7 +160,7 @@ def _previous_on_stream(start: Any, end: Any, stream: Any) -> Any:  # pragma: no
     return before, reach
 
 
-@njit(cache=True)
+@compiled()
 def _running_beside(by_start: Any, start: Any, end: Any, stream: Any, fills: Any) -> Any:  # pragma: no cover - compiled
     """The kernel of another stream that had been running longest when a work started, -1 none."""
     beside = np.full(len(start), -1, np.int64)
@@ -180,7 +180,7 @@ def _running_beside(by_start: Any, start: Any, end: Any, stream: Any, fills: Any
     return beside
 
 
-@njit(cache=True)
+@compiled()
 def _overlap_lanes(start: Any, end: Any, stream: Any) -> Any:  # pragma: no cover - compiled
     """First lane of its stream that is free when a work starts."""
     lane = np.zeros(len(start), np.int32)
@@ -199,7 +199,7 @@ def _overlap_lanes(start: Any, end: Any, stream: Any) -> Any:  # pragma: no cove
     return lane
 
 
-@njit(cache=True)
+@compiled()
 def _explain(
     start: Any, end: Any, stream: Any, launched: Any, call_start: Any, before: Any, fans_out: Any, waited_for: Any,
     by_end: Any, sorted_end: Any, beside: Any, latency: int, gap: int, origin: int,

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from makespan.compiled import compiled
 from makespan.simulator.builder.enqueued import find_enqueuing_calls
 from makespan.trace import NONE, EventKind, EventTable, LaneKind
 
@@ -106,7 +106,7 @@ def _find_late_spans(
                 source[row] = spans[fits][0]
 
 
-@njit(cache=True)
+@compiled()
 def _is_outermost(start_ns: Any, end_ns: Any, lane: Any) -> Any:  # pragma: no cover - compiled
     outermost = np.zeros(len(start_ns), np.bool_)
     reach = np.int64(0)
@@ -119,7 +119,7 @@ def _is_outermost(start_ns: Any, end_ns: Any, lane: Any) -> Any:  # pragma: no c
     return outermost
 
 
-@njit(cache=True)
+@compiled()
 def _last_ended_elsewhere(
     start_ns: Any, end_ns: Any, lane: Any, is_op: Any, bounds: Any, process: Any, gap_ns: int, reach_ns: int
 ) -> Any:  # pragma: no cover - compiled

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from makespan.compiled import compiled
 
 THINK: Final = -1
 """Owner of a segment in which no event is open."""
@@ -121,7 +122,7 @@ def cut_segments(
     return replace(segments, clipped=int(clipped), **trimmed)
 
 
-@njit(cache=True)
+@compiled()
 def _tour(order: Any, start_ns: Any, end_ns: Any, lane: Any) -> Any:  # pragma: no cover - compiled
     """Begin and end instants of nested events, lane by lane, in time order; children are clipped to parents."""
     count = len(order)
@@ -153,7 +154,7 @@ def _tour(order: Any, start_ns: Any, end_ns: Any, lane: Any) -> Any:  # pragma: 
     return time_ns, event, is_end, clipped
 
 
-@njit(cache=True)
+@compiled()
 def _emit(
     time_ns: Any, event: Any, is_end: Any, lane: Any, is_frame: Any,
     idle_lane: Any, idle_from: Any, idle_until: Any, idle_caller: Any,

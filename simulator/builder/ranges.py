@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from makespan.compiled import compiled
 from makespan.trace import EventKind, EventTable
 
 
@@ -28,7 +28,7 @@ def innermost_ranges(events: EventTable, lane: NDArray[np.int32], at_ns: NDArray
     return found
 
 
-@njit(cache=True)
+@compiled()
 def _sweep(rows: Any, range_lane: Any, start: Any, end: Any, lane: Any, at_ns: Any) -> Any:  # pragma: no cover
     found = np.full(len(lane), -1, np.int32)
     opened = np.empty(len(rows), np.int64)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from makespan.compiled import compiled
 from makespan.trace import NONE, EventKind, EventTable
 
 CLOCK_SLACK_NS: Final = 2_000
@@ -145,7 +145,7 @@ def _device_is_idle(
     return ended >= begun
 
 
-@njit(cache=True)
+@compiled()
 def _last_ended_inside(
     call_start: Any, call_end: Any, awaited: Any, end_ns: Any, launched_ns: Any, place_of: Any, slack: int
 ) -> Any:  # pragma: no cover - compiled
@@ -162,7 +162,7 @@ def _last_ended_inside(
     return found
 
 
-@njit(cache=True)
+@compiled()
 def _room_made(
     call_start: Any, call_end: Any, end_ns: Any, min_depth: int, full_share: float, slow_ns: int
 ) -> Any:  # pragma: no cover - compiled

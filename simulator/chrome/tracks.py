@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from makespan.compiled import compiled
 from makespan.graph import NONE, Graph, StreamKind
 from makespan.trace import EventTable, LaneKind, RankTrace, Trace
 
@@ -102,7 +102,7 @@ def _enclosing_events(events: EventTable, kinds: NDArray[np.uint8]) -> NDArray[n
     return _nest(order, events.start_ns, events.end_ns, events.lane)
 
 
-@njit(cache=True)
+@compiled()
 def _first_free(stream: Any, start: Any, end: Any) -> Any:  # pragma: no cover - compiled
     """The first lane of its stream that is free when an op starts, ops by stream and start."""
     lane = np.empty(len(stream), np.int32)
@@ -123,7 +123,7 @@ def _first_free(stream: Any, start: Any, end: Any) -> Any:  # pragma: no cover -
     return lane
 
 
-@njit(cache=True)
+@compiled()
 def _nest(order: Any, start: Any, end: Any, lane: Any) -> Any:  # pragma: no cover - compiled
     """Parents by a stack; an event that outlives the one around it is cut to its end, as the builder does."""
     parent = np.full(len(start), NONE, np.int32)
@@ -141,7 +141,7 @@ def _nest(order: Any, start: Any, end: Any, lane: Any) -> Any:  # pragma: no cov
     return parent
 
 
-@njit(cache=True)
+@compiled()
 def _reach(owner: Any, ops: Any, parent: Any) -> Any:  # pragma: no cover - compiled
     """The first and the last op of each event and of those inside it."""
     first = np.full(len(parent), NONE, np.int32)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from makespan.compiled import compiled
 from makespan.errors import GraphError
 from makespan.schedule import BY_DURATION, BY_STREAM, Schedule
 from makespan.simulator.orders.columns import Columns, fixed
@@ -57,7 +57,7 @@ def check_path(schedule: Schedule) -> None:
         )
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _explain(
     columns: Any, start: Any, end: Any, bound_by: Any, bound_edge: Any, end_bound_edge: Any
 ) -> None:  # pragma: no cover - compiled
@@ -85,7 +85,7 @@ def _explain(
                 break
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _walk(
     pred: Any, lag: Any, relation: Any, start: Any, end: Any, bound_by: Any, bound_edge: Any, end_bound_edge: Any
 ) -> Any:  # pragma: no cover - compiled

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from makespan.compiled import compiled
 from makespan.errors import GraphError
 from makespan.graph import Graph
 from makespan.schedule import BY_NOTHING, BY_STREAM, Schedule
@@ -99,7 +99,7 @@ def _report_waits(
     report_standstill(graph, "dpro", ended, ended, pairs[:, 0], pairs[:, 1])
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _execute(
     columns: Any,
     out_ptr: Any,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from makespan.compiled import compiled
 from makespan.graph import Graph
 from makespan.schedule import BY_NOTHING
 from makespan.simulator.orders.columns import TIME_LIMIT_NS, Columns, fixed, refuse
@@ -130,7 +130,7 @@ def _in_cache_lines(count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     return memory[offset : offset + count * dtype.itemsize].view(dtype)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def serve(
     link: Any, now: Any, size: Any, ops: Any, event_time: Any, event: Any, links: Any
 ) -> Any:  # pragma: no cover - compiled
@@ -149,7 +149,7 @@ def serve(
     return announce(link, size, len(ops), event_time, event, links)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def announce(
     link: Any, size: Any, count: Any, event_time: Any, event: Any, links: Any
 ) -> Any:  # pragma: no cover - compiled
@@ -163,7 +163,7 @@ def announce(
     return push_event(event_time, event, size, following, np.int32(count + link))
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _rebuild(
     columns: Any, state: Any, start_ns: Any, end_ns: Any, instant: Any, ready: Any
 ) -> Any:  # pragma: no cover - compiled
@@ -240,7 +240,7 @@ def _rebuild(
     return found
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _enqueue(state: Any, ready: Any) -> None:  # pragma: no cover - compiled
     """Queue the eligible ops, given in the order in which they became so."""
     for op in ready:
@@ -249,7 +249,7 @@ def _enqueue(state: Any, ready: Any) -> None:  # pragma: no cover - compiled
         state.counts[TOUCHED] = touch(line, state.lines, state.touched, state.counts[TOUCHED])
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _serve_until(link: Any, until: Any, ops: Any, links: Any) -> None:  # pragma: no cover - compiled
     """Let all ops leave `link` whose work is done before `until`."""
     while links.clock[link, 4] < until:
@@ -264,7 +264,7 @@ def _serve_until(link: Any, until: Any, ops: Any, links: Any) -> None:  # pragma
         links.clock[link, 4] = next_done(link, links)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _rejoin(state: Any, joined: Any, instant: Any) -> None:  # pragma: no cover - compiled
     """Let the shared streams serve again what joined them before the instant, in order of joining."""
     ops, links, event_time, event, counts = state.ops, state.links, state.event_time, state.event, state.counts

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from makespan.compiled import compiled
 from makespan.graph import Graph, Stream
 from makespan.simulator.orders.columns import Columns, columns_of, refuse
 
@@ -63,7 +63,7 @@ def edges_out(columns: Columns, graph: Graph) -> tuple[NDArray[np.int64], NDArra
     return pointer, successor, edge
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _turn_edges(
     pred_ptr: Any, pred: Any, pointer: Any, successor: Any, edge: Any
 ) -> Any:  # pragma: no cover - compiled
@@ -88,7 +88,7 @@ def _turn_edges(
     return True
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _stream_neighbours(stream: Any, shared: Any, before: Any, after: Any) -> None:  # pragma: no cover - compiled
     latest = np.full(len(shared), -1, np.int32)
     for op in range(len(stream)):

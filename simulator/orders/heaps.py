@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from makespan.compiled import compiled
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def push_event(times: Any, codes: Any, size: Any, time: Any, code: Any) -> Any:  # pragma: no cover - compiled
     """Add (`time`, `code`) to the four-ary heap in the first `size` places; its new size."""
     hole = size
@@ -22,7 +23,7 @@ def push_event(times: Any, codes: Any, size: Any, time: Any, code: Any) -> Any: 
     return size + 1
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def pop_event(times: Any, codes: Any, size: Any) -> Any:  # pragma: no cover - compiled
     """Remove the event in place 0, the earliest; the new size. Events of one instant have no order."""
     size -= 1
@@ -50,7 +51,7 @@ def pop_event(times: Any, codes: Any, size: Any) -> Any:  # pragma: no cover - c
     return size
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def goes_first(op: Any, other: Any, first: Any, second: Any) -> Any:  # pragma: no cover - compiled
     """Whether `op` comes before `other` by the columns `first`, then `second`, then op number."""
     if first[op] != first[other]:
@@ -60,7 +61,7 @@ def goes_first(op: Any, other: Any, first: Any, second: Any) -> Any:  # pragma: 
     return op < other
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def push_op(heap: Any, offset: Any, size: Any, op: Any, first: Any, second: Any) -> Any:  # pragma: no cover - compiled
     """Add `op` to the binary heap in the `size` places from `offset`; its new size."""
     hole = size
@@ -74,7 +75,7 @@ def push_op(heap: Any, offset: Any, size: Any, op: Any, first: Any, second: Any)
     return size + 1
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def pop_op(heap: Any, offset: Any, size: Any, first: Any, second: Any) -> Any:  # pragma: no cover - compiled
     """Remove the op in place `offset`, the first; the new size."""
     size -= 1

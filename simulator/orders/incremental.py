@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
+from makespan.compiled import compiled
 from makespan.errors import GraphError
 from makespan.graph import TIME_LIMIT_NS, Graph
 from makespan.schedule import BY_DURATION, Schedule
@@ -132,7 +132,7 @@ def _spread(
     return Schedule(graph, start, end, bound_by, bound_edge, "recorded", told), int(evaluated)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _evaluate_cone(
     columns: Any,
     out_ptr: Any,
@@ -183,7 +183,7 @@ def _evaluate_cone(
     return evaluated if np.uint64(bits) < np.uint64(TIME_LIMIT_NS) else np.int64(-1)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _inherit(
     old: Any, columns: Any, old_before: Any, before: Any, origin: Any, old_times: Any, new_times: Any, moved: Any
 ) -> None:  # pragma: no cover - compiled

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from makespan.compiled import compiled
 from makespan.graph import Graph
 from makespan.schedule import BY_STREAM, Schedule
 from makespan.simulator.orders.bounds import explain
@@ -72,7 +72,7 @@ def _go_on(
     return Schedule(graph, new_start, new_end, bound_by, bound_edge, "ready", end_bound_edge), again
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def same_edges_in(op: Any, was: Any, columns: Any, old: Any, origin: Any) -> Any:  # pragma: no cover - compiled
     """Whether the edges into `op` are, one by one, those into op `was` of the `old` graph."""
     first, old_first = columns.pred_ptr[op], old.pred_ptr[was]
@@ -90,7 +90,7 @@ def same_edges_in(op: Any, was: Any, columns: Any, old: Any, origin: Any) -> Any
     return True
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _eligible_at(op: Any, columns: Any, start: Any, end: Any) -> Any:  # pragma: no cover - compiled
     """The greatest start that the edges into `op` ask for, given times of the ops before it."""
     latest = np.int64(0)
@@ -101,7 +101,7 @@ def _eligible_at(op: Any, columns: Any, start: Any, end: Any) -> Any:  # pragma:
     return latest
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _influence_of_changes(
     columns: Any, old: Any, changed: Any, start: Any, end: Any
 ) -> Any:  # pragma: no cover - compiled
@@ -117,7 +117,7 @@ def _influence_of_changes(
     return first
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _influence_of_rewrite(
     columns: Any, old: Any, origin: Any, old_stream: Any, old_start: Any, old_end: Any
 ) -> Any:  # pragma: no cover - compiled

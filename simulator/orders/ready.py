@@ -22,9 +22,9 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from makespan.compiled import compiled
 from makespan.graph import Graph
 from makespan.schedule import BY_STREAM, Schedule
 from makespan.simulator.orders.bounds import explain
@@ -85,7 +85,7 @@ def _report_waits(graph: Graph, columns: Columns, state: EventState) -> NoReturn
     report_standstill(graph, "ready", unmet < 0, unmet == ENDED, waiting[holder >= 0], holder[holder >= 0])
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _run(state: Any, instant: Any) -> Any:  # pragma: no cover - compiled
     """Simulate until nothing is left to happen; False where a time, duration or lag is out of range."""
     ops, out = state.ops, state.out

@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from numba import njit
 
+from makespan.compiled import compiled
 from makespan.graph import Graph
 from makespan.schedule import BY_DURATION, BY_NOTHING, BY_STREAM, Schedule
 from makespan.simulator.orders.columns import TIME_LIMIT_NS, columns_of, refuse
@@ -55,7 +55,7 @@ def recorded_makespan(graph: Graph) -> int:
     return int(latest)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def place_op(
     op: Any,
     first: Any,
@@ -103,7 +103,7 @@ def place_op(
     return begin, finish, by, edge, floor_edge, bits | finish
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _sweep(
     columns: Any, start: Any, end: Any, bound_by: Any, bound_edge: Any, end_bound: Any
 ) -> Any:  # pragma: no cover - compiled
@@ -133,7 +133,7 @@ def _sweep(
     return latest if np.uint64(bits) < np.uint64(TIME_LIMIT_NS) else np.int64(-1)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _sweep_ends(columns: Any, start: Any, end: Any) -> Any:  # pragma: no cover - compiled
     """The latest end, or -1 as in `_sweep`; `start` may be empty where no edge counts from a start."""
     pointer, pred, lag, relation = columns.pred_ptr, columns.pred, columns.lag_ns, columns.relation

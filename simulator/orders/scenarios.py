@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
+from makespan.compiled import compiled
 from makespan.errors import GraphError
 from makespan.graph import TIME_LIMIT_NS, Graph
 from makespan.simulator.orders.columns import columns_of, fixed, refuse
@@ -115,7 +115,7 @@ def _check(graph: Graph, group: NDArray[np.int32], table: NDArray[np.float64], w
         raise GraphError(f"watched ops are 0 to {count - 1}")
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _sweep_block(
     columns: Any, group: Any, factors: Any, start: Any, end: Any, latest: Any
 ) -> Any:  # pragma: no cover - compiled

@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from makespan.compiled import compiled
 from makespan.graph import TIME_LIMIT_NS
 from makespan.simulator.orders.heaps import pop_op, push_op
 
@@ -37,7 +37,7 @@ class Links(NamedTuple):
     goal_part: NDArray[np.int64]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def pass_time(link: Any, now: Any, links: Any) -> None:  # pragma: no cover - compiled
     """Bring the virtual time of `link` to the instant `now`."""
     clock = links.clock
@@ -49,7 +49,7 @@ def pass_time(link: Any, now: Any, links: Any) -> None:  # pragma: no cover - co
     clock[link, 0] = now
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def join_link(link: Any, op: Any, work: Any, links: Any) -> None:  # pragma: no cover - compiled
     """Let `link`, brought to this instant, serve `op` as well, for `work` ns at full rate."""
     clock, goal, goal_part = links.clock, links.goal, links.goal_part
@@ -62,7 +62,7 @@ def join_link(link: Any, op: Any, work: Any, links: Any) -> None:  # pragma: no 
     clock[link, 3] = push_op(links.members, links.first[link], clock[link, 3], op, goal, goal_part)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def leave_link(link: Any, links: Any) -> Any:  # pragma: no cover - compiled
     """An op whose work on `link` is done at the instant it was brought to, now no longer served; -1 for none."""
     clock, goal, goal_part = links.clock, links.goal, links.goal_part
@@ -75,7 +75,7 @@ def leave_link(link: Any, links: Any) -> Any:  # pragma: no cover - compiled
     return op
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def next_done(link: Any, links: Any) -> Any:  # pragma: no cover - compiled
     """The instant at which the next op of `link` is done if nothing joins, TIME_LIMIT_NS for never."""
     clock, goal, goal_part = links.clock, links.goal, links.goal_part

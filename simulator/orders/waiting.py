@@ -11,12 +11,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from makespan.compiled import compiled
 from makespan.simulator.orders.heaps import pop_op, push_op
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def touch(line: Any, lines: Any, touched: Any, count: Any) -> Any:  # pragma: no cover - compiled
     """Note in the list `touched` of `count` streams that something changed on `line`; the new count."""
     if lines[line].touched:
@@ -26,7 +26,7 @@ def touch(line: Any, lines: Any, touched: Any, count: Any) -> Any:  # pragma: no
     return count + 1
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def append(op: Any, line: Any, queue: Any, lines: Any, ops: Any) -> None:  # pragma: no cover - compiled
     """Queue `op` on stream `line`; which becomes eligible no earlier than any op queued there."""
     first, size = lines[line].open_at, lines[line].tail - lines[line].open_at
@@ -40,7 +40,7 @@ def append(op: Any, line: Any, queue: Any, lines: Any, ops: Any) -> None:  # pra
     lines[line].tail += 1
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def take_first(line: Any, queue: Any, lines: Any, ops: Any) -> Any:  # pragma: no cover - compiled
     """Remove and return the first op of stream `line`, which has one."""
     op = np.int64(queue[lines[line].head])
@@ -52,7 +52,7 @@ def take_first(line: Any, queue: Any, lines: Any, ops: Any) -> Any:  # pragma: n
     return op
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _sort_heap(queue: Any, first: Any, size: Any, ops: Any) -> None:  # pragma: no cover - compiled
     """Turn the heap in the `size` places from `first` into ascending order."""
     for left in range(size, 1, -1):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from makespan.compiled import compiled
 
 
-@njit(cache=True)
+@compiled()
 def first_fit(lane: Any, start_ns: Any, end_ns: Any, nesting: Any) -> Any:  # pragma: no cover - compiled
     """The first place of the lane on which each event fits; open events of a place are a linked stack."""
     count = len(lane)
