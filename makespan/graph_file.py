@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import zipfile
 import zlib
 from pathlib import Path
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 
 from makespan.errors import GraphError
 from makespan.graph import EDGE_COLUMNS, OP_COLUMNS, Graph, Step, Stream, StreamKind
+from makespan.new_file import new_file
 
 FORMAT: Final = 1
 MAX_BYTES: Final = 16 << 30
@@ -94,17 +94,16 @@ def save_graph(graph: Graph, path: str | Path, *, compress: bool = False) -> Non
     # json writes ASCII, so that half surrogates in names from damaged traces come through.
     text = np.frombuffer(json.dumps(header).encode(), np.uint8)
     method = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
-    part = Path(f"{path}.part")
     try:
-        with zipfile.ZipFile(part, "w", method, compresslevel=1 if compress else None) as archive:
+        with (
+            new_file(path) as file,
+            zipfile.ZipFile(file, "w", method, compresslevel=1 if compress else None) as archive,
+        ):
             for name, column in (("header", text), *graph.columns().items()):
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                     np.lib.format.write_array(member, column, allow_pickle=False)
-        os.replace(part, path)
     except OSError as error:
-        raise GraphError(f"{path}: can't be written ({error.strerror})") from None
-    finally:
-        part.unlink(missing_ok=True)
+        raise GraphError(f"{path}: can't be written ({error.strerror or error})") from None
 
 
 def load_graph(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Graph:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from makespan.errors import PlanError
+from makespan.new_file import new_file
 from makespan.resolve import did_you_mean
 
 PLAN_VERSION: Final = 1
@@ -130,9 +131,10 @@ def save_plan(plan: Plan, path: str | Path) -> None:
     if parse_plan(content, str(path)) != plan:
         raise PlanError(f"{path}: the plan would not read back the same; give its fields their declared types")
     try:
-        Path(path).write_bytes(content)
+        with new_file(path) as file:
+            file.write(content)
     except OSError as error:
-        raise PlanError(f"{path}: can't be written ({error.strerror})") from None
+        raise PlanError(f"{path}: can't be written ({error.strerror or error})") from None
 
 
 def format_plan(plan: Plan) -> bytes:

@@ -19,6 +19,7 @@ import numpy as np
 
 from makespan.errors import MakespanError
 from makespan.graph import Graph
+from makespan.new_file import new_file
 from makespan.schedule import Schedule
 from makespan.simulator.chrome.slices import Drawing, critical_path_slices
 from makespan.trace import Trace
@@ -79,7 +80,7 @@ def _write(path: Path, head: dict[str, Any], graph: Graph, parts: Iterable[Itera
 
 @contextmanager
 def _opened(path: Path) -> Generator[BinaryIO]:
-    with path.open("wb") as file:
+    with new_file(path) as file:
         if path.suffix != ".gz":
             yield file
             return
