@@ -10,10 +10,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from makespan.draft_order import DraftOrder
 from makespan.errors import GraphError
-from makespan.graph import NONE, TIME_LIMIT_NS, EdgeKind, Edges, Evidence, Graph, OpKind, Relation, Stream
+from makespan.graph import NONE, EdgeKind, Edges, Evidence, Graph, OpKind, Relation, Stream
 from makespan.protocols import Rewrite
 from makespan.provenance import Provenance
 from makespan.rebuild import DRAFTED, Draft, rebuild
+from makespan.units import TIME_LIMIT_NS
 
 _SETTABLE: Final = ("kind", "size_bytes", "priority", "step", "group", "name")
 

@@ -14,8 +14,6 @@ from makespan.errors import GraphError
 from makespan.topology import find_cycle, topological_order
 
 NONE: Final = -1
-TIME_LIMIT_NS: Final = 1 << 62
-"""Times stay below this (146 years), so that the sum of two of them never wraps around unseen."""
 
 
 class OpKind(IntEnum):

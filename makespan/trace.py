@@ -170,6 +170,8 @@ ATTRS: Final[Mapping[str, str]] = {
     "tag": "number that tells apart sends to the same peer",
     "dimensions": "which dimensions of the network a collective spans, as JSON text",
     "tensor": "tensor that a timeline's communication moves",
+    "parameter": "parameter whose gradient is complete when the event ends",
+    "bucket": "gradient bucket that a collective reduces",
     "ready_rank": "rank that became ready for a collective at an instant of the coordinator's timeline",
     "state": "phase inside a communication (negotiate, queue, copy in, ...)",
 }
@@ -222,7 +224,8 @@ class RankTrace:
     `clock_base_ns` is what to add to `events.start_ns` for the clock that `clock` names (0 where unknown).
     `timed` is False for files that hold structure but no times (execution traces before linking).
     `dependency_source`, `dependency_target` (d,) int32 event rows: dependencies that the file itself states
-    (execution traces), beside those that a graph builder infers from times.
+    (execution traces, captures), in place of those that a graph builder would infer from times; a source of -1 says
+    that the event begins at its recorded time, without a known cause.
     """
 
     rank: int

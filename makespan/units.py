@@ -10,6 +10,8 @@ from makespan.errors import MakespanError
 NS_PER_US: Final = 1_000
 NS_PER_MS: Final = 1_000_000
 NS_PER_S: Final = 1_000_000_000
+TIME_LIMIT_NS: Final = 1 << 62
+"""Times stay below this (146 years), so that the sum of two of them never wraps around unseen."""
 
 _NUMBER: Final = r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*"
 _PREFIX: Final = {

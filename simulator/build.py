@@ -13,7 +13,7 @@ from makespan.graph import NONE, Edges, Graph, OpKind, Step, Stream, StreamKind,
 from makespan.simulator.builder.dependency_graph import build_dependency_graph
 from makespan.simulator.builder.rank_graph import RankGraph, build_rank_graph, mark_whole_trace
 from makespan.simulator.builder.rendezvous import join_collectives
-from makespan.trace import EventKind, NameTable, RankTrace, Trace
+from makespan.trace import EventKind, EventTable, NameTable, RankTrace, Trace
 
 NO_WORK: Final = (
     EventKind.ANNOTATION, EventKind.DEVICE_ANNOTATION, EventKind.SYNC_RECORD, EventKind.OVERHEAD, EventKind.INSTANT,
@@ -27,9 +27,11 @@ def build(trace: Trace) -> Graph:
     Op 0 is the origin at time zero; work whose cause was not recorded hangs on it. Attributes, -1 where there is
     none: `event` (n,) int32 row in the rank's event table; `outer` (n,) int32 name of the outermost event around
     a host op; `user_range` (n,) int32 name of the innermost annotation around it or around the launch of device
-    work; `measured_start_ns` (n,) int64 from the origin. Ranks on a common clock keep their offsets, and their
-    collectives wait for each other; otherwise each starts at time zero. Raises TraceError where nothing in the
-    trace has a duration.
+    work; `measured_start_ns` (n,) int64 from the origin.
+    Captures add `parameter` (n,) int32, the name of the parameter whose gradient is complete when an op ends, and
+    `bucket` (n,) int32, the gradient bucket that a collective reduces. Ranks on a common clock keep their offsets,
+    and their collectives wait for each other; otherwise each starts at time zero. Raises TraceError where nothing
+    in the trace has a duration.
     """
     timed = [part for part in trace if part.timed and len(part.events)]
     if not timed:
@@ -57,7 +59,7 @@ def build(trace: Trace) -> Graph:
 
 def _build_rank(part: RankTrace, origin_ns: int) -> RankGraph:
     stated = len(part.dependency_source) > 0
-    graph = build_dependency_graph(part) if stated else build_rank_graph(part, origin_ns)
+    graph = build_dependency_graph(part, origin_ns) if stated else build_rank_graph(part, origin_ns)
     return graph if graph.steps else mark_whole_trace(graph, part.rank, origin_ns)
 
 
@@ -92,7 +94,7 @@ def _join(
             "kind": np.array([OpKind.ORIGIN]), "stream": np.zeros(1, np.int64), "duration_ns": np.zeros(1, np.int64),
             "size_bytes": np.zeros(1, np.int64), "name": np.zeros(1, np.int64), "step": np.full(1, NONE),
             "event": np.full(1, NONE), "outer": np.full(1, NONE), "user_range": np.full(1, NONE),
-            "start_ns": np.zeros(1, np.int64),
+            "start_ns": np.zeros(1, np.int64), "parameter": np.full(1, NONE), "bucket": np.full(1, NONE),
         }
     ]  # fmt: skip
     edges: list[Edges] = []
@@ -108,7 +110,8 @@ def _join(
                 "step": np.where(part.step >= 0, step_code[part.step], NONE), "event": part.event,
                 "outer": np.where(part.outer >= 0, code[rank.events.name[part.outer]], NONE),
                 "user_range": np.where(part.user_range >= 0, code[rank.events.name[part.user_range]], NONE),
-                "start_ns": part.start_ns - origin_ns,
+                "start_ns": part.start_ns - origin_ns, "parameter": _parameters(part, rank.events, names),
+                "bucket": _buckets(part, rank.events),
             }
         )  # fmt: skip
         streams.extend(part.streams)
@@ -130,6 +133,9 @@ def _join(
     joined: dict[str, Any] = {key: np.concatenate([part[key] for part in columns]) for key in columns[0]}
     start_ns = joined.pop("start_ns")
     attrs = {key: joined.pop(key).astype(np.int32) for key in ("event", "outer", "user_range")}
+    # Only captures tell of gradients.
+    told = {key: joined.pop(key).astype(np.int32) for key in ("parameter", "bucket")}
+    attrs.update({key: column for key, column in told.items() if np.any(column >= 0)})
     graph, _ = assemble(
         **joined,
         streams=streams,
@@ -143,3 +149,27 @@ def _join(
         notes=notes,
     )
     return graph
+
+
+def _parameters(part: RankGraph, events: EventTable, names: NameTable) -> NDArray[np.int32]:
+    """(n,) code of the parameter whose gradient is complete when an op ends: the last op of its event."""
+    parameter = np.full(len(part.kind), NONE, np.int32)
+    told = events.attrs.get("parameter")
+    if told is not None and told.table is not None:
+        last = np.full(len(events), NONE, np.int64)
+        works = np.flatnonzero((part.event >= 0) & (part.kind != OpKind.MARK))
+        last[part.event[works]] = works
+        code = np.array([names.code(name) for name in told.table], np.int32)
+        found = last[told.rows] >= 0
+        parameter[last[told.rows[found]]] = code[told.values[found]]
+    return parameter
+
+
+def _buckets(part: RankGraph, events: EventTable) -> NDArray[np.int32]:
+    """(n,) the gradient bucket that a collective reduces."""
+    bucket = np.full(len(part.kind), NONE, np.int32)
+    told = events.attrs.get("bucket")
+    if told is not None:
+        reduces = (part.event >= 0) & (part.kind == OpKind.COLLECTIVE)
+        bucket[reduces] = told.dense(len(events))[part.event[reduces]]
+    return bucket

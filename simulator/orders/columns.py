@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from makespan.errors import GraphError
-from makespan.graph import TIME_LIMIT_NS, Graph, StreamKind
+from makespan.graph import Graph, StreamKind
+from makespan.units import TIME_LIMIT_NS
 
 
 class Columns(NamedTuple):

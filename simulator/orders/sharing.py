@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from makespan.compiled import compiled
-from makespan.graph import TIME_LIMIT_NS
 from makespan.simulator.orders.heaps import pop_op, push_op
+from makespan.units import TIME_LIMIT_NS
 
 _PART_BITS: Final = 32
 _FORGIVEN: Final = (1 << 16) - 1
