@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from makespan.errors import TraceError
+from makespan.new_file import new_file
 from makespan.trace import NONE
 from makespan.units import TIME_LIMIT_NS
 
@@ -119,7 +120,8 @@ def save_capture(capture: Capture, path: Path) -> None:
     _check(capture, str(path))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(msgspec.json.encode(capture))
+        with new_file(path) as file:
+            file.write(msgspec.json.encode(capture))
     except OSError as error:
         raise TraceError(f"{path}: can't be written ({error.strerror}); give a folder that can") from None
 

@@ -42,7 +42,12 @@ class CostModel(Protocol):
 
 
 class CommunicationModel(Protocol):
-    """How long a collective or a transfer takes among ranks of a cluster."""
+    """How long a collective or a transfer takes among ranks, and what it takes from the computing beside it.
+
+    `collective` is allreduce, allgather, reducescatter, alltoall, broadcast or send (from the first to the second
+    of two ranks); `size_bytes` (k,) int64 is what one rank puts in. `cluster` is None where the user gave none: a
+    model that was fitted on the network itself does without. All methods raise PredictionError outside the range.
+    """
 
     @property
     def validity(self) -> str:
@@ -50,12 +55,26 @@ class CommunicationModel(Protocol):
         ...
 
     def transfer_ns(
-        self, collective: str, size_bytes: NDArray[np.int64], ranks: Sequence[int], cluster: Cluster
+        self, collective: str, size_bytes: NDArray[np.int64], ranks: Sequence[int], cluster: Cluster | None
     ) -> NDArray[np.int64]:
-        """(k,) int64 nanoseconds from the arrival of the last of `ranks` to the end, for (k,) `size_bytes`.
+        """(k,) int64 nanoseconds from the arrival of the last of `ranks` to the end, with nothing else to do."""
+        ...
 
-        `collective` is allreduce, allgather, reducescatter, alltoall, broadcast or send (from the first to the
-        second of two ranks); `size_bytes` is what one rank puts in. Raises PredictionError outside the range.
+    def contention(
+        self, collective: str, size_bytes: NDArray[np.int64], ranks: Sequence[int], cluster: Cluster | None
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """(k,) stretch and (k,) share left, where a rank computes while it communicates.
+
+        The transfer takes `stretch` (at least 1) times as long, and computing goes on at `share left` (0 to 1) of
+        its speed. All ones where they are not known to hinder each other.
+        """
+        ...
+
+    def host_ns(self, work: str, size_bytes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(k,) int64 nanoseconds of the calling thread's own `work` on a buffer of (k,) `size_bytes`.
+
+        `work` is "launch" (gradients into the buffer, and the call that enqueues its reduction) or "copy" (the
+        reduced gradients out of it).
         """
         ...
 
