@@ -18,6 +18,13 @@ CAPTURE_VERSION: Final = 1
 CAPTURE_SUFFIX: Final = ".capture.json"
 MAX_CAPTURE_BYTES: Final = 512_000_000
 
+WAIT: Final = "wait for gradients"
+"""Span from the end of backward to the end of what the training thread does about reduced gradients."""
+COPY_OUT: Final = "copy of reduced gradients"
+"""What is left of that span once the last reduction has ended."""
+LAUNCH: Final = "launch of "
+"""Begin of the names of events in which a collective is enqueued."""
+
 
 class Parameter(NamedTuple):
     """A trained parameter: its name in the model, its number of elements, its dtype, and the bytes of its gradient."""

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from torch import Tensor, nn
 
-from makespan.capture_file import CapturedStep, GradientReady, Span
+from makespan.capture_file import WAIT, CapturedStep, GradientReady, Span
 from makespan.runtime.job_facts import trained_parameters
 from makespan.runtime.root_model import watch_forward
 from makespan.runtime.torch_internals import queue_callback
-
-WAIT: Final = "wait for gradients"
 
 
 class GradientWatch:

@@ -62,12 +62,9 @@ def buffer_bytes(model: nn.Module) -> list[int]:
     return list(sizes.values())
 
 
-def job_facts(model: nn.Module) -> dict[str, Fact]:
-    """Facts of model, settings and machine, for people and for whoever must tell two captures apart."""
-    inner = model.module if isinstance(model, DistributedDataParallel) else model
+def machine_facts() -> dict[str, Fact]:
+    """Facts of this machine and its software."""
     facts: dict[str, Fact] = {
-        "model": type(inner).__name__,
-        "parameter_elements": sum(each.numel() for _, each in trained_parameters(model)),
         "host": socket.gethostname(),
         "processor": platform.processor() or platform.machine(),
         "cpu_count": os.cpu_count(),
@@ -77,6 +74,17 @@ def job_facts(model: nn.Module) -> dict[str, Fact]:
     }
     if dist.is_available() and dist.is_initialized():
         facts["backend"] = dist.get_backend()
+    return facts
+
+
+def job_facts(model: nn.Module) -> dict[str, Fact]:
+    """Facts of model, settings and machine, for people and for whoever must tell two captures apart."""
+    inner = model.module if isinstance(model, DistributedDataParallel) else model
+    facts: dict[str, Fact] = {
+        "model": type(inner).__name__,
+        "parameter_elements": sum(each.numel() for _, each in trained_parameters(model)),
+        **machine_facts(),
+    }
     if isinstance(model, DistributedDataParallel):
         told = data_parallel_facts(model)
         for key in ("gradient_as_bucket_view", "find_unused_parameters", "broadcast_buffers", "bucket_cap_bytes"):

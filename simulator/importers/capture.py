@@ -11,7 +11,10 @@ import numpy as np
 
 from makespan.capture_file import (
     CAPTURE_FORMAT,
+    COPY_OUT,
+    LAUNCH,
     MAX_CAPTURE_BYTES,
+    WAIT,
     Capture,
     CapturedCollective,
     CapturedStep,
@@ -24,10 +27,8 @@ from makespan.trace import NONE, Diagnostics, EventKind, LaneKind, RankTrace
 
 TITLE = "Makespan capture"
 
-WAIT: Final = "wait for gradients"
 LOOP: Final = "training loop"
 BACKWARD_TAIL: Final = "end of backward"
-COPY_OUT: Final = "copy of reduced gradients"
 _MARK: Final = f'"format":"{CAPTURE_FORMAT}"'.replace(" ", "").encode()
 
 
@@ -161,7 +162,7 @@ def _moments(step: CapturedStep, ends: list[int]) -> list[_Moment]:
         moments.append(_Moment(gradient.at_ns, "backward of ", parameter=gradient.parameter))
     starts = sorted({moment.at_ns for moment in moments} | {collective.start_ns for collective in step.collectives})
     for place, collective in enumerate(step.collectives):
-        moments.append(_Moment(collective.start_ns, f"launch of {collective.name}", collective=place))
+        moments.append(_Moment(collective.start_ns, LAUNCH + collective.name, collective=place))
         following = bisect_right(starts, collective.start_ns)
         # A thread that does nothing until the collective's end waits for it; reductions of gradients it awaits later.
         if collective.bucket < 0 and following < len(starts) and starts[following] >= collective.end_ns:

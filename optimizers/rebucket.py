@@ -1,0 +1,205 @@
+"""Rebucket: the graph of a captured job as it would be with other gradient buckets, or another network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from makespan.bucket_plan import BucketPlan
+from makespan.capture_file import COPY_OUT, LAUNCH, WAIT
+from makespan.cluster import Cluster
+from makespan.edit import GraphEdit
+from makespan.errors import PassError
+from makespan.graph import NONE, EdgeKind, Graph, OpKind, Stream, StreamKind
+from makespan.optimizers.gradients import Backward
+from makespan.protocols import CommunicationModel, Rewrite
+
+REDUCTION: Final = "allreduce"
+YIELDS: Final = 1
+TAKES: Final = 2
+"""In the attribute `contention`: computing that yields, and communication that takes (see the contended order)."""
+
+
+@dataclass(frozen=True, slots=True)
+class BucketCosts:
+    """What each bucket of a plan costs: (b,) ns of transfer, stretch, share left, ns of launch and of copying out."""
+
+    transfer_ns: NDArray[np.int64]
+    stretch: NDArray[np.float64]
+    share_left: NDArray[np.float64]
+    launch_ns: NDArray[np.int64]
+    copy_ns: NDArray[np.int64]
+
+
+def bucket_costs(
+    sizes: Sequence[int], model: CommunicationModel, ranks: Sequence[int], cluster: Cluster | None
+) -> BucketCosts:
+    """Costs of buckets of (b,) `sizes` bytes; raises PredictionError outside of the model's range."""
+    size_bytes = np.array(sizes, np.int64)
+    stretch, share_left = model.contention(REDUCTION, size_bytes, ranks, cluster)
+    return BucketCosts(
+        model.transfer_ns(REDUCTION, size_bytes, ranks, cluster),
+        stretch,
+        share_left,
+        model.host_ns("launch", size_bytes),
+        model.host_ns("copy", size_bytes),
+    )
+
+
+def rebucket(graph: Graph, backwards: Sequence[Backward], plan: BucketPlan, costs: BucketCosts) -> Rewrite:
+    """`graph` whose `backwards` reduce the buckets of `plan`, which cost `costs`; it has no decisions.
+
+    On each rank a bucket is enqueued once its last gradient and all buckets before it are ready; it is reduced
+    once every rank has enqueued it and its link is free. After backward the training thread waits for the
+    buckets in turn, and copies each out. What enqueuing the old buckets took beyond the call itself stays: it
+    copied gradients, which is done whatever the buckets are.
+    """
+    missing = [key for key in ("contention", "stretch", "share_left") if key not in graph.attrs]
+    if missing:
+        graph = with_contention(graph)
+    code = {name: number for number, name in enumerate(graph.names)}
+    by_step: dict[int, list[Backward]] = {}
+    for backward in backwards:
+        by_step.setdefault(backward.step, []).append(backward)
+    edit = GraphEdit(graph)
+    links = _links(graph, backwards, edit)
+    points = edit.add_stream(Stream(backwards[0].rank, "meeting points of buckets", StreamKind.SHARED))
+    group = int(graph.group.max()) + 1 if len(graph) else 0
+    wanted = [[_code_of(code, name) for name in bucket] for bucket in plan.buckets]
+    before: dict[int, int] = {}
+    for step in sorted(by_step):
+        together = by_step[step]
+        for backward in together:
+            _take_out(graph, edit, backward, costs)
+        arrivals: list[list[int]] = []
+        for backward in together:
+            arrivals.append(_enqueue(graph, edit, backward, links[backward.rank], wanted, costs))
+        reduced: list[list[int]] = [[] for _ in together]
+        for bucket, size in enumerate(plan.sizes):
+            point = edit.add_op(
+                kind=OpKind.BARRIER, stream=points, duration_ns=0, name="last rank has come", step=step,
+                group=group, after=max(arrived[bucket] for arrived in arrivals),
+            )  # fmt: skip
+            for place, backward in enumerate(together):
+                transfer = edit.add_op(
+                    kind=OpKind.COLLECTIVE, stream=links[backward.rank], duration_ns=int(costs.transfer_ns[bucket]),
+                    name="gloo:all_reduce", size_bytes=size, step=step, group=group, after=point,
+                    attrs={"bucket": bucket, "contention": TAKES, "stretch": costs.stretch[bucket],
+                           "share_left": costs.share_left[bucket]},
+                    stands_for=backward.reductions,
+                )  # fmt: skip
+                edit.add_edge([arrivals[place][bucket], point], [point, transfer], kind=EdgeKind.COLLECTIVE)
+                if backward.rank in before:
+                    edit.add_edge(before[backward.rank], transfer, kind=EdgeKind.STREAM)
+                before[backward.rank] = transfer
+                reduced[place].append(transfer)
+            group += 1
+        for backward, transfers in zip(together, reduced, strict=True):
+            _wait(graph, edit, backward, transfers, costs)
+    return edit.finish()
+
+
+def with_contention(graph: Graph) -> Graph:
+    """`graph` with the attributes of the contended order: all host ops yield, nothing takes yet."""
+    yields = graph.on_streams(StreamKind.HOST) & (graph.duration_ns > 0)
+    return graph.with_attrs(
+        contention=np.where(yields, YIELDS, 0).astype(np.int8),
+        stretch=np.ones(len(graph), np.float32),
+        share_left=np.ones(len(graph), np.float32),
+    )
+
+
+def _code_of(code: dict[str, int], name: str) -> int:
+    if name not in code:
+        raise PassError(f"the bucket plan names parameter {name!r}, which this capture doesn't have")
+    return code[name]
+
+
+def _links(graph: Graph, backwards: Sequence[Backward], edit: GraphEdit) -> dict[int, int]:
+    """The stream of each rank's reductions, a new one where nothing was reduced."""
+    links: dict[int, int] = {}
+    for backward in backwards:
+        if backward.rank not in links:
+            known = backward.link
+            links[backward.rank] = (
+                known if known != NONE else edit.add_stream(Stream(backward.rank, "collectives", StreamKind.LINK))
+            )
+    return links
+
+
+def _take_out(graph: Graph, edit: GraphEdit, backward: Backward, costs: BucketCosts) -> None:
+    """Remove the old reductions, what led to them, the wait and the copying."""
+    gone = [*backward.reductions.tolist(), *backward.others.tolist()]
+    gone += [op for op in (backward.wait, backward.copy_out) if op != NONE]
+    taken = np.zeros(len(graph), np.bool_)
+    taken[gone] = True
+    target = graph.edge_targets()
+    along_thread = (graph.stream[graph.pred] == graph.stream[backward.ready[0]]) & (
+        graph.stream[target] == graph.stream[backward.ready[0]]
+    )
+    edit.remove_edges((taken[graph.pred] | taken[target]) & ~along_thread)
+    edit.remove_ops(np.unique(gone))
+    call_ns = int(costs.launch_ns.min()) if len(costs.launch_ns) else 0
+    edit.set_duration(backward.launches, np.maximum(graph.duration_ns[backward.launches] - call_ns, 0))
+
+
+def _enqueue(
+    graph: Graph, edit: GraphEdit, backward: Backward, link: int, wanted: list[list[int]], costs: BucketCosts
+) -> list[int]:
+    """Enqueue each bucket on the training thread of one rank; returns its arrivals at the link, by bucket."""
+    ready = dict(zip(backward.parameter.tolist(), backward.ready.tolist(), strict=True))
+    thread = backward.thread
+    arrivals: list[int] = []
+    latest, last = -1, NONE
+    for bucket, parameters in enumerate(wanted):
+        due = max(latest, max(ready[parameter] for parameter in parameters))
+        # Buckets whose gradients are ready at once are enqueued one after another.
+        came_after = last if due == latest and last != NONE else due
+        latest = due
+        following = int(thread[np.searchsorted(thread, due, side="right")])
+        launch = edit.add_op(
+            kind=OpKind.HOST, stream=int(graph.stream[due]), duration_ns=int(costs.launch_ns[bucket]),
+            name=LAUNCH + "gloo:all_reduce", step=backward.step, after=came_after,
+            attrs={"contention": YIELDS, "stretch": 1.0, "share_left": 1.0}, stands_for=backward.launches,
+        )  # fmt: skip
+        edit.add_edge([came_after, launch], [launch, following], kind=EdgeKind.THREAD)
+        arrival = edit.add_op(
+            kind=OpKind.MARK, stream=link, duration_ns=0, name="arrival", step=backward.step, after=launch,
+            attrs={"contention": 0, "stretch": 1.0, "share_left": 1.0},
+        )  # fmt: skip
+        edit.add_edge(launch, arrival, kind=EdgeKind.LAUNCH)
+        arrivals.append(arrival)
+        last = launch
+    return arrivals
+
+
+def _wait(graph: Graph, edit: GraphEdit, backward: Backward, transfers: list[int], costs: BucketCosts) -> None:
+    """Let the training thread of one rank wait for `transfers` in turn, and copy each out."""
+    thread = backward.thread
+    ends = [op for op in (backward.wait, backward.copy_out) if op != NONE]
+    if ends:
+        place = int(np.searchsorted(thread, min(ends)))
+        came, following = int(thread[place - 1]), int(thread[np.searchsorted(thread, max(ends)) + 1])
+    else:
+        came = int(backward.ready[-1])
+        following = int(thread[np.searchsorted(thread, came) + 1])
+    stream = int(graph.stream[came])
+    plain = {"stretch": 1.0, "share_left": 1.0}
+    for bucket, transfer in enumerate(transfers):
+        wait = edit.add_op(
+            kind=OpKind.WAIT, stream=stream, duration_ns=0, name=WAIT, step=backward.step, before=following,
+            attrs={"contention": 0, **plain},
+        )  # fmt: skip
+        copy = edit.add_op(
+            kind=OpKind.HOST, stream=stream, duration_ns=int(costs.copy_ns[bucket]), name=COPY_OUT,
+            step=backward.step, before=following, attrs={"contention": YIELDS, **plain},
+        )  # fmt: skip
+        edit.add_edge(
+            [came, transfer, wait], [wait, wait, copy], kind=[EdgeKind.THREAD, EdgeKind.SYNC, EdgeKind.THREAD]
+        )
+        came = copy
+    edit.add_edge(came, following, kind=EdgeKind.THREAD)
