@@ -13,7 +13,7 @@ from makespan.errors import GraphError
 from makespan.graph import NONE, EdgeKind, Edges, Evidence, Graph, OpKind, Relation, Stream
 from makespan.protocols import Rewrite
 from makespan.provenance import Provenance
-from makespan.rebuild import DRAFTED, Draft, rebuild
+from makespan.rebuild import DRAFTED, Draft, blank_rows, rebuild
 from makespan.units import TIME_LIMIT_NS
 
 _SETTABLE: Final = ("kind", "size_bytes", "priority", "step", "group", "name")
@@ -236,6 +236,7 @@ class GraphEdit:
         if not self._structural:
             changed.verify()
             return Rewrite(changed, Provenance.identity(len(graph)))
+        total = len(graph) + len(self._rows)
         return rebuild(
             Draft(
                 graph=changed,
@@ -245,8 +246,9 @@ class GraphEdit:
                 edges=Edges.concatenate([changed.edges().take(~self._edge_gone), *self._edges]),
                 removed=self._removed,
                 replacement=self._replacement,
-                position=self._order.positions(len(graph) + len(self._rows)),
-                stands_for=tuple(self._stands_for),
+                position=self._order.positions(total),
+                stands_new=np.repeat(np.arange(len(graph), total), [len(ops) for ops in self._stands_for]),
+                stands_old=np.concatenate([np.empty(0, np.int64), *self._stands_for]),
             )
         )
 
@@ -266,9 +268,7 @@ class GraphEdit:
 
     def _attr_with_rows(self, name: str) -> NDArray[Any]:
         column = self._changed_attrs.get(name, self._graph.attrs[name])
-        rows = np.full((len(self._rows), *column.shape[1:]), np.nan if column.dtype.kind == "f" else 0, column.dtype)
-        if column.dtype.kind == "i":
-            rows[:] = NONE
+        rows = blank_rows(column, len(self._rows))
         for row, given in enumerate(self._row_attrs):
             if name in given:
                 rows[row] = given[name]

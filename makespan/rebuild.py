@@ -28,7 +28,7 @@ class Draft:
     `graph` has all changed columns and names, but not the added ops; `columns` (t,) under the names of
     DRAFTED and `attrs` (t,) have those too. `edges` are among all t ops. `removed` (n,) bool;
     `replacement` (n,) int32 is the added op that takes an op's place, else -1; `position` (t,) int64 is the
-    wanted order; `stands_for` names the old ops of each added one.
+    wanted order, all different; added op `stands_new[i]` stands for old op `stands_old[i]` (s,).
     """
 
     graph: Graph
@@ -39,7 +39,8 @@ class Draft:
     removed: NDArray[np.bool_]
     replacement: NDArray[np.int32]
     position: NDArray[np.int64]
-    stands_for: tuple[NDArray[np.int64], ...]
+    stands_new: NDArray[np.int64]
+    stands_old: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.position)
@@ -142,11 +143,14 @@ def _raise_cycle(draft: Draft, edges: Edges, order: Edges) -> None:
 
 def _provenance(draft: Draft, left: NDArray[np.int64], final: NDArray[np.int32]) -> Provenance:
     """`left` (l,) are the draft numbers of the ops that remain, `final` (l,) their new numbers."""
-    old_count = len(draft.graph)
-    kept = left < old_count
-    news, olds = [final[kept].astype(np.int64)], [left[kept]]
-    for new, op in zip(final[~kept], left[~kept], strict=True):
-        ancestors = draft.stands_for[op - old_count]
-        news.append(np.full(len(ancestors), new, np.int64))
-        olds.append(ancestors)
-    return Provenance.from_pairs(np.concatenate(news), np.concatenate(olds), len(left), old_count)
+    new_of = np.full(len(draft), NONE, np.int64)
+    new_of[left] = final
+    kept = left[left < len(draft.graph)]
+    news = np.concatenate([new_of[kept], new_of[draft.stands_new]])
+    return Provenance.from_pairs(news, np.concatenate([kept, draft.stands_old]), len(left), len(draft.graph))
+
+
+def blank_rows(column: NDArray[Any], count: int) -> NDArray[Any]:
+    """(count, ...) values like those of attribute `column` for ops that have none: -1, NaN where floating, else 0."""
+    blank = {"f": np.nan, "i": NONE}.get(column.dtype.kind, 0)
+    return np.full((count, *column.shape[1:]), blank, column.dtype)
