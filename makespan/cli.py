@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from makespan.errors import MakespanError
+from makespan.output import complain, give_up_output, prepare_output, print_json, printing
 from makespan.progress import working
+from makespan.text import literal
 
 if TYPE_CHECKING:
     from makespan.graph import Graph
@@ -33,7 +35,7 @@ Paths = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse damaged traces instead of repairing them.")]
 Order = Annotated[
-    Literal["recorded", "ready", "dpro"],
+    Literal["recorded", "ready", "contended", "dpro"],
     typer.Option(help="recorded: keep each stream's order; ready: start what is ready first; dpro."),
 ]
 
@@ -41,14 +43,19 @@ Order = Annotated[
 def main() -> None:
     """Entry point of `makespan`."""
     try:
+        prepare_output()
         app()
     except MakespanError as error:
-        print(f"makespan: {_one_line(str(error))}", file=sys.stderr)
+        complain(str(error))
         sys.exit(2)
-    except BrokenPipeError:
-        # The reader of our output has gone (`| head`): nothing is left to say.
-        sys.stderr.close()
-        sys.exit(1)
+    except MemoryError:
+        complain("there is not enough memory for that; give it less at once, or run it on a machine with more")
+        sys.exit(2)
+    except OSError as error:
+        # Printed help that can't leave, or a file that vanished while it was read.
+        give_up_output()
+        complain(f"{error.filename or 'input or output'}: {error.strerror or error}")
+        sys.exit(2)
 
 
 @app.callback(invoke_without_command=True)
@@ -59,7 +66,8 @@ def options(
     if version:
         from importlib.metadata import version as installed
 
-        print(f"makespan {installed('makespan')}")
+        with printing():
+            print(f"makespan {installed('makespan')}")
         raise typer.Exit
 
 
@@ -91,11 +99,12 @@ def replay(
     if graph_file is not None:
         with working(f"writing {graph_file}"):
             api.save_graph(graph, graph_file)
-    if json:
-        _print_json(summary)
-    else:
-        print_replay(summary, _title(paths), _console())
-        _tell_written(timeline, graph_file)
+    with printing():
+        if json:
+            print_json(summary)
+        else:
+            print_replay(summary, _title(paths), _console())
+            _tell_written(timeline, graph_file)
 
 
 @app.command()
@@ -131,11 +140,12 @@ def whatif(
     if timeline is not None:
         with working(f"writing {timeline}"):
             result.changed.to_chrome(timeline)
-    if json:
-        _print_json(summary)
-    else:
-        print_what_if(summary, _title(paths), _console())
-        _tell_written(timeline, None)
+    with printing():
+        if json:
+            print_json(summary)
+        else:
+            print_what_if(summary, _title(paths), _console())
+            _tell_written(timeline, None)
 
 
 @app.command()
@@ -155,10 +165,11 @@ def compare(
     _, second = _load_and_build([other], strict, seconds)
     with working("comparing"):
         summary = comparison_summary(api.compare(first, second), seconds)
-    if json:
-        _print_json(summary)
-    else:
-        print_comparison(summary, f"{_title([baseline])} → {_title([other])}", _console())
+    with printing():
+        if json:
+            print_json(summary)
+        else:
+            print_comparison(summary, f"{_title([baseline])} → {_title([other])}", _console())
 
 
 @app.command()
@@ -168,10 +179,11 @@ def show(paths: Paths, strict: Strict = False, json: Json = False) -> None:
 
     with working("reading"):
         told = shown(paths, strict)
-    if json:
-        _print_json(told)
-    else:
-        print_shown(told, _console())
+    with printing():
+        if json:
+            print_json(told)
+        else:
+            print_shown(told, _console())
 
 
 def _load_and_build(paths: list[Path], strict: bool, seconds: dict[str, float]) -> tuple[Trace | None, Graph]:
@@ -196,23 +208,23 @@ def _timed(seconds: dict[str, float], what: str) -> Generator[None]:
 
 
 def _expect_other_file(paths: list[Path], *written: Path | None) -> None:
-    """Refuse to write over what is read."""
-    for target in written:
+    """Refuse to write over what is read, and to write two things to one file."""
+    targets = [target for target in written if target is not None]
+    if len({target.resolve() for target in targets}) < len(targets):
+        raise MakespanError(f"{targets[0]}: is named for two outputs; give each a file of its own")
+    for target in targets:
         for path in paths:
-            if target is not None and target.exists() and path.exists() and target.samefile(path):
+            if target.exists() and path.exists() and target.samefile(path):
                 raise MakespanError(f"{target}: is the input itself; name another file to write to")
+            if path.is_dir() and target.is_file() and target.resolve().is_relative_to(path.resolve()):
+                raise MakespanError(f"{target}: lies in the input {path}, so is read; name another file to write to")
 
 
 def _tell_written(timeline: Path | None, graph_file: Path | None) -> None:
     if timeline is not None:
-        print(f"timeline: {timeline} (open it at ui.perfetto.dev)")
+        print(f"timeline: {literal(str(timeline))} (open it at ui.perfetto.dev)")
     if graph_file is not None:
-        print(f"graph: {graph_file}")
-
-
-def _one_line(text: str) -> str:
-    """A message without line breaks or terminal control codes, which names from files may hold."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
+        print(f"graph: {literal(str(graph_file))}")
 
 
 def _title(paths: list[Path]) -> str:
@@ -224,9 +236,3 @@ def _console() -> Any:
 
     # Names from traces are shown as they are: no markup, no emoji codes.
     return Console(highlight=False, markup=False, emoji=False)
-
-
-def _print_json(value: Any) -> None:
-    import msgspec
-
-    sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from makespan.text import literal
 from makespan.units import NS_PER_MS, format_bytes, format_duration
 
 BAR_WIDTH: Final = 24
@@ -202,7 +203,7 @@ def _print_footnotes(summary: Mapping[str, Any], console: Console) -> None:
     )
     for label in ("notes", "skipped"):
         for reason, count in summary[label].items():
-            console.print(f"  {count:,} × {reason}", style="dim")
+            console.print(f"  {count:,} × {literal(reason)}", style="dim")
     spent = ", ".join(f"{what} {seconds:.2f} s" for what, seconds in summary["seconds"].items())
     console.print(spent, style="dim")
 
@@ -232,8 +233,3 @@ def _shortened(name: str, width: int) -> str:
     told = literal(name).removeprefix("void ")
     width = min(max(width, 12), NAME_WIDTH)
     return told if len(told) <= width else f"{told[: width - 1]}…"
-
-
-def literal(text: str) -> str:
-    """`text` from a file as it may be shown: what would move a terminal's cursor or change its colours is replaced."""
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)

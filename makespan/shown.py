@@ -16,7 +16,8 @@ from makespan.errors import MakespanError
 from makespan.graph import EdgeKind, Evidence, Graph, OpKind
 from makespan.graph_file import load_graph
 from makespan.plan import load_plan
-from makespan.report import literal, print_diagnostics
+from makespan.report import print_diagnostics
+from makespan.text import literal
 from makespan.trace import EventKind, Trace
 from makespan.units import NS_PER_MS, format_bytes, format_duration
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from makespan.errors import SelectorError
 from makespan.graph import COMMUNICATION, Graph, OpKind, StreamKind
 from makespan.resolve import did_you_mean
+from makespan.text import brief, cut, one_line, sound
 
 TEXT_LIMIT: Final = 1_000
 """Longest selector and longest regular expression that is read, in characters."""
@@ -32,7 +33,9 @@ def parse_scale(text: str) -> tuple[str, float]:
     except ValueError:
         factor = math.nan
     if not selector or not 0 <= factor < math.inf:
-        raise SelectorError(f"scale {text!r}: expected SELECTOR=FACTOR with a factor of 0 or more, such as gpu=0.5")
+        raise SelectorError(
+            f"scale {brief(text)}: expected SELECTOR=FACTOR with a factor of 0 or more, such as gpu=0.5"
+        )
     return selector, factor
 
 
@@ -44,7 +47,9 @@ def parse_move(text: str) -> tuple[str, str]:
     """
     selector, equals, stream = text.rpartition("=")
     if not equals or not selector.strip() or not stream.strip():
-        raise SelectorError(f"move {text!r}: expected SELECTOR=STREAM, such as comm=20")
+        raise SelectorError(f"move {brief(text)}: expected SELECTOR=STREAM, such as comm=20")
+    if len(stream) > TEXT_LIMIT or not stream.isprintable():
+        raise SelectorError(f"move {brief(text)}: a stream's name is at most {TEXT_LIMIT} printable characters")
     return selector, stream.strip()
 
 
@@ -61,6 +66,8 @@ def select(graph: Graph, text: str) -> NDArray[np.bool_]:
     """
     if len(text) > TEXT_LIMIT:
         raise SelectorError(f"a selector of {len(text)} characters: expected at most {TEXT_LIMIT}")
+    if sound(text) != text:
+        raise SelectorError(f"selector {brief(text)} holds bytes that are no text; give it in UTF-8")
     chosen = np.ones(len(graph), np.bool_)
     for part in _split(text):
         key, colon, value = part.partition(":")
@@ -156,10 +163,10 @@ def _names_with(graph: Graph, value: str) -> NDArray[np.bool_]:
     from pyarrow import compute
 
     try:
-        names = arrow.array(graph.names, arrow.string())
+        names = arrow.array([sound(name) for name in graph.names], arrow.string())
         fits = compute.call_function("match_substring_regex", [names], compute.MatchSubstringOptions(value))
     except arrow.ArrowException as error:
-        raise SelectorError(f"{value!r} isn't a regular expression of RE2: {error}") from None
+        raise SelectorError(f"{value!r} isn't a regular expression of RE2: {one_line(str(error))}") from None
     return fits.to_numpy(zero_copy_only=False)
 
 
@@ -186,6 +193,6 @@ def _what_exists(graph: Graph, key: str) -> str:
 
 def _listed(names: Iterable[str]) -> str:
     """The first names of many."""
-    distinct = list(dict.fromkeys(names))
+    distinct = [cut(name) for name in dict.fromkeys(names)]
     more = f" and {len(distinct) - 12} more" if len(distinct) > 12 else ""
     return (", ".join(distinct[:12]) or "none") + more

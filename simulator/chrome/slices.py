@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,6 +15,7 @@ from makespan.schedule import Schedule
 from makespan.simulator.analysis.chain import PiecePart
 from makespan.simulator.analysis.critical_path import critical_path
 from makespan.simulator.chrome.tracks import HostSpans, Tracks, lay_out, rebuild_host_events
+from makespan.text import encode_json
 from makespan.trace import EventKind, Trace
 
 _CHUNK: Final = 20_000
@@ -283,7 +283,7 @@ def _us(time_ns: int) -> str:
 
 
 def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+    return encode_json(value).decode()
 
 
 def _chunks(numbers: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
