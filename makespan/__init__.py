@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from makespan.cluster import Cluster
     from makespan.graph import Graph
     from makespan.graph_file import load_graph, save_graph
+    from makespan.jobs import capture, lower, probe_communication
     from makespan.plan import Plan
     from makespan.schedule import Schedule
     from makespan.trace import Trace
@@ -29,18 +30,21 @@ _HOMES = {
     "Trace": "makespan.trace",
     "build": "makespan.api",
     "bundled_trace": "makespan.api",
+    "capture": "makespan.jobs",
     "compare": "makespan.api",
     "load": "makespan.api",
     "load_graph": "makespan.graph_file",
+    "lower": "makespan.jobs",
     "memory_use": "makespan.api",
+    "probe_communication": "makespan.jobs",
     "replay": "makespan.api",
     "save_graph": "makespan.graph_file",
     "whatif": "makespan.api",
 }
 
 __all__ = [
-    "Cluster", "Graph", "Plan", "Replay", "Schedule", "Trace", "build", "bundled_trace", "compare", "load",
-    "load_graph", "memory_use", "replay", "save_graph", "whatif",
+    "Cluster", "Graph", "Plan", "Replay", "Schedule", "Trace", "build", "bundled_trace", "capture", "compare", "load",
+    "load_graph", "lower", "memory_use", "probe_communication", "replay", "save_graph", "whatif",
 ]  # fmt: skip
 
 

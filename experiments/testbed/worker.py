@@ -1,0 +1,137 @@
+"""A worker of the testbed: does what a job file says, action after action, together with the other workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from models import MODELS
+from network import UNTHROTTLED, set_rate
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import makespan as ms
+from makespan.runtime.job_facts import bucket_layout
+
+WARM_UP = 2
+
+
+def main() -> None:
+    """Usage: worker.py JOB.json; the environment tells rank, world size, rendezvous and network device."""
+    job = json.loads(Path(sys.argv[1]).read_text())
+    torch.set_num_threads(1)
+    rank = int(os.environ["RANK"])
+    os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[rank % len(os.sched_getaffinity(0))]})
+    _join_group(bool(job["real_time"]))
+    results = Path(job["results"])
+    for action in job["actions"]:
+        found = DO[action["do"]](action)
+        if rank == 0 and found is not None:
+            with results.open("a") as file:
+                file.write(json.dumps({**action, **found}) + "\n")
+        if rank == 0:
+            print(f"  {' '.join(str(value) for value in action.values() if not isinstance(value, dict))}", flush=True)
+    _rate(UNTHROTTLED)
+    dist.destroy_process_group()
+
+
+def _join_group(real_time: bool) -> None:
+    """Join the process group; with `real_time` gloo's own threads go before whatever else wants the core."""
+    before = set(os.listdir("/proc/self/task"))
+    dist.init_process_group("gloo")
+    # Threads are started with the first collectives.
+    for work in [dist.all_reduce(torch.ones(4), async_op=True) for _ in range(8)]:
+        assert work is not None
+        work.wait()
+    if real_time:
+        for thread in set(os.listdir("/proc/self/task")) - before:
+            if "gloo" in Path(f"/proc/self/task/{thread}/comm").read_text():
+                os.sched_setscheduler(int(thread), os.SCHED_RR, os.sched_param(1))
+
+
+def _rate(rate: str) -> None:
+    dist.barrier()
+    set_rate(os.environ["TESTBED_DEVICE"], rate)
+    dist.barrier()
+
+
+def rate(action: dict[str, Any]) -> None:
+    """Set the rate of every worker's link."""
+    _rate(action["rate"])
+
+
+def probe(action: dict[str, Any]) -> None:
+    """Measure the network at a rate, as it is for this process group."""
+    _rate(action["rate"])
+    ms.probe_communication(
+        action["out"], network=f"veth, {action['rate']}", dtypes=action["dtypes"], repeats=action["repeats"],
+        sizes=action["sizes"],
+    )  # fmt: skip
+
+
+def capture(action: dict[str, Any]) -> None:
+    """Capture a model, all gradients in one bucket."""
+    model, step = _training(action, UNTHROTTLED)
+    _rate(action["rate"])
+    with ms.capture(action["out"], steps=action["steps"], warm_up=2, plain=3):
+        for _ in range(action["steps"] + 6):
+            step()
+    del model
+
+
+def measure(action: dict[str, Any]) -> dict[str, Any]:
+    """Time the steps of a model with some buckets at some rate."""
+    model, step = _training(action, UNTHROTTLED)
+    _rate(action["rate"])
+    step()
+    lengths: list[float] = []
+    for _ in range(action["steps"]):
+        began = time.perf_counter()
+        step()
+        lengths.append(time.perf_counter() - began)
+    dist.barrier()
+    return {
+        "lengths_ms": [round(1e3 * length, 4) for length in lengths],
+        "median_ms": 1e3 * statistics.median(lengths),
+        "formed": len(bucket_layout(model)),
+    }
+
+
+def _training(action: dict[str, Any], rate: str) -> tuple[DistributedDataParallel, Any]:
+    """The model in DDP, warmed up without a limit on its link, and one training step."""
+    torch.manual_seed(0)
+    bare, loss = MODELS[action["model"]]()
+    _rate(rate)
+    model = _parallel(bare, action["buckets"])
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss(model).backward()
+        optimizer.step()
+
+    for _ in range(WARM_UP):
+        step()
+    return model, step
+
+
+def _parallel(bare: nn.Module, buckets: str | float) -> DistributedDataParallel:
+    """In DDP with buckets of a cap in MiB, DDP's "default", or those of a plan file."""
+    if buckets == "default":
+        return DistributedDataParallel(bare)
+    if isinstance(buckets, str):
+        return ms.lower(ms.Plan.load(buckets), bare)
+    return DistributedDataParallel(bare, bucket_cap_mb=buckets)  # pyright: ignore[reportArgumentType]
+
+
+DO = {"rate": rate, "probe": probe, "capture": capture, "measure": measure}
+
+if __name__ == "__main__":
+    main()
