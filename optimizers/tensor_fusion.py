@@ -16,9 +16,9 @@ from makespan.bucket_plan import BYTES_PER_MIB, BucketPlan
 from makespan.errors import PassError
 from makespan.graph import Graph
 from makespan.iteration import iteration_ns
-from makespan.optimizers.bucket_search import Cut, capped_cut, fewest_exposed, improve
-from makespan.optimizers.gradients import Backward, find_backwards, ready_order
-from makespan.optimizers.rebucket import bucket_costs, rebucket
+from makespan.optimizers.bucketing.gradients import Backward, find_backwards, ready_order
+from makespan.optimizers.bucketing.rebucket import bucket_costs, rebucket, retime_broadcasts
+from makespan.optimizers.bucketing.search import Cut, capped_cut, fewest_exposed, improve
 from makespan.plan import Decision
 from makespan.protocols import Context, Rewrite
 
@@ -43,6 +43,9 @@ class TensorFusion:
             raise PassError("no communication model is given; measure one on the job's network, or name one")
         backwards = find_backwards(graph)
         ranks = sorted({backward.rank for backward in backwards})
+        if len(ranks) < 2:
+            raise PassError("the capture is of one rank, which reduces nothing; capture at least two ranks")
+        graph = retime_broadcasts(graph, context.communication, ranks, context.cluster)
         sizes = backwards[0].sizes()
         order = ready_order(backwards)
         if self._buckets is not None:

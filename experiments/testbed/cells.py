@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from makespan.bucket_plan import BYTES_PER_MIB
-from makespan.optimizers.bucket_search import Cut, capped_cut
+from makespan.optimizers.bucketing.search import Cut, capped_cut
 from makespan.optimizers.tensor_fusion import DDP_CAPS
 
 BUCKETS: Final[dict[str, str | float]] = {

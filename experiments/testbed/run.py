@@ -26,7 +26,7 @@ from network import UNTHROTTLED, network
 import makespan as ms
 from makespan.graph import Graph
 from makespan.iteration import iteration_ns
-from makespan.optimizers.gradients import find_backwards, ready_order
+from makespan.optimizers.bucketing.gradients import find_backwards, ready_order
 from makespan.optimizers.tensor_fusion import ORDER, TensorFusion
 from makespan.plan import Decision
 from makespan.predictors.measured_curve import MeasuredCurve

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +13,14 @@ from makespan.bucket_plan import BucketPlan
 from makespan.capture_file import COPY_OUT, LAUNCH, WAIT
 from makespan.cluster import Cluster
 from makespan.edit import GraphEdit
-from makespan.errors import PassError
+from makespan.errors import PassError, PredictionError
 from makespan.graph import NONE, EdgeKind, Graph, OpKind, Stream, StreamKind
-from makespan.optimizers.gradients import Backward
+from makespan.optimizers.bucketing.gradients import Backward
 from makespan.protocols import CommunicationModel, Rewrite
 
 REDUCTION: Final = "allreduce"
+_Edge = tuple[int, int, EdgeKind]
+
 YIELDS: Final = 1
 TAKES: Final = 2
 """In the attribute `contention`: computing that yields, and communication that takes (see the contended order)."""
@@ -51,7 +53,9 @@ def bucket_costs(
 
 
 def rebucket(graph: Graph, backwards: Sequence[Backward], plan: BucketPlan, costs: BucketCosts) -> Rewrite:
-    """`graph` whose `backwards` reduce the buckets of `plan`, which cost `costs`; it has no decisions.
+    """`graph` (whose other collectives stay as they are) with its `backwards` reducing the buckets of `plan`.
+
+    The buckets cost `costs`; there are no decisions.
 
     On each rank a bucket is enqueued once its last gradient and all buckets before it are ready; it is reduced
     once every rank has enqueued it and its link is free. After backward the training thread waits for the
@@ -67,22 +71,23 @@ def rebucket(graph: Graph, backwards: Sequence[Backward], plan: BucketPlan, cost
         by_step.setdefault(backward.step, []).append(backward)
     edit = GraphEdit(graph)
     links = _links(graph, backwards, edit)
+    waiting = {rank: edit.add_stream(Stream(rank, "buckets to reduce", StreamKind.SHARED)) for rank in links}
     points = edit.add_stream(Stream(backwards[0].rank, "meeting points of buckets", StreamKind.SHARED))
     group = int(graph.group.max()) + 1 if len(graph) else 0
     wanted = [[_code_of(code, name) for name in bucket] for bucket in plan.buckets]
     before: dict[int, int] = {}
+    edges: list[_Edge] = []
     for step in sorted(by_step):
         together = by_step[step]
-        for backward in together:
-            _take_out(graph, edit, backward, costs)
-        arrivals: list[list[int]] = []
-        for backward in together:
-            arrivals.append(_enqueue(graph, edit, backward, links[backward.rank], wanted, costs))
+        _take_out(graph, edit, together, costs)
+        enqueued = [
+            _enqueue(graph, edit, edges, backward, waiting[backward.rank], wanted, costs) for backward in together
+        ]
         reduced: list[list[int]] = [[] for _ in together]
         for bucket, size in enumerate(plan.sizes):
             point = edit.add_op(
                 kind=OpKind.BARRIER, stream=points, duration_ns=0, name="last rank has come", step=step,
-                group=group, after=max(arrived[bucket] for arrived in arrivals),
+                group=group, after=max(arrivals[bucket] for arrivals in enqueued).arrival,
             )  # fmt: skip
             for place, backward in enumerate(together):
                 transfer = edit.add_op(
@@ -92,15 +97,32 @@ def rebucket(graph: Graph, backwards: Sequence[Backward], plan: BucketPlan, cost
                            "share_left": costs.share_left[bucket]},
                     stands_for=backward.reductions,
                 )  # fmt: skip
-                edit.add_edge([arrivals[place][bucket], point], [point, transfer], kind=EdgeKind.COLLECTIVE)
+                edges.append((enqueued[place][bucket].arrival, point, EdgeKind.COLLECTIVE))
+                edges.append((point, transfer, EdgeKind.COLLECTIVE))
                 if backward.rank in before:
-                    edit.add_edge(before[backward.rank], transfer, kind=EdgeKind.STREAM)
+                    edges.append((before[backward.rank], transfer, EdgeKind.STREAM))
                 before[backward.rank] = transfer
                 reduced[place].append(transfer)
             group += 1
         for backward, transfers in zip(together, reduced, strict=True):
-            _wait(graph, edit, backward, transfers, costs)
+            _wait(graph, edit, edges, backward, transfers, costs)
+    source, target, kind = zip(*edges, strict=True)
+    edit.add_edge(source, target, kind=kind)
     return edit.finish()
+
+
+def retime_broadcasts(graph: Graph, model: CommunicationModel, ranks: Sequence[int], cluster: Cluster | None) -> Graph:
+    """`graph` whose broadcasts of known size (of a model's buffers) take what `model` says, if it says anything."""
+    told = (graph.kind == OpKind.COLLECTIVE) & (graph.size_bytes > 0)
+    is_broadcast = np.fromiter(("broadcast" in name for name in graph.names), np.bool_, len(graph.names))
+    ops = np.flatnonzero(told & is_broadcast[graph.name])
+    try:
+        durations = model.transfer_ns("broadcast", graph.size_bytes[ops], ranks, cluster)
+    except PredictionError:
+        return graph
+    duration_ns = graph.duration_ns.copy()
+    duration_ns[ops] = durations
+    return graph.replace(duration_ns=duration_ns)
 
 
 def with_contention(graph: Graph) -> Graph:
@@ -131,29 +153,42 @@ def _links(graph: Graph, backwards: Sequence[Backward], edit: GraphEdit) -> dict
     return links
 
 
-def _take_out(graph: Graph, edit: GraphEdit, backward: Backward, costs: BucketCosts) -> None:
-    """Remove the old reductions, what led to them, the wait and the copying."""
-    gone = [*backward.reductions.tolist(), *backward.others.tolist()]
-    gone += [op for op in (backward.wait, backward.copy_out) if op != NONE]
+def _take_out(graph: Graph, edit: GraphEdit, together: Sequence[Backward], costs: BucketCosts) -> None:
+    """Remove the old reductions of one step, what led to them, the waits and the copying."""
     taken = np.zeros(len(graph), np.bool_)
-    taken[gone] = True
+    on_thread = np.zeros(len(graph.streams), np.bool_)
+    call_ns = int(costs.launch_ns.min())
+    for backward in together:
+        taken[backward.reductions] = taken[backward.others] = True
+        taken[[op for op in (backward.wait, backward.copy_out) if op != NONE]] = True
+        on_thread[graph.stream[backward.ready[0]]] = True
+        edit.set_duration(backward.launches, np.maximum(graph.duration_ns[backward.launches] - call_ns, 0))
     target = graph.edge_targets()
-    along_thread = (graph.stream[graph.pred] == graph.stream[backward.ready[0]]) & (
-        graph.stream[target] == graph.stream[backward.ready[0]]
-    )
+    along_thread = on_thread[graph.stream[graph.pred]] & (graph.stream[graph.pred] == graph.stream[target])
     edit.remove_edges((taken[graph.pred] | taken[target]) & ~along_thread)
-    edit.remove_ops(np.unique(gone))
-    call_ns = int(costs.launch_ns.min()) if len(costs.launch_ns) else 0
-    edit.set_duration(backward.launches, np.maximum(graph.duration_ns[backward.launches] - call_ns, 0))
+    edit.remove_ops(taken)
+
+
+class _Arrival(NamedTuple):
+    """A bucket enqueued: the op `due` of the old graph after which it was, and its `arrival`."""
+
+    due: int
+    arrival: int
 
 
 def _enqueue(
-    graph: Graph, edit: GraphEdit, backward: Backward, link: int, wanted: list[list[int]], costs: BucketCosts
-) -> list[int]:
-    """Enqueue each bucket on the training thread of one rank; returns its arrivals at the link, by bucket."""
+    graph: Graph,
+    edit: GraphEdit,
+    edges: list[_Edge],
+    backward: Backward,
+    queue: int,
+    wanted: list[list[int]],
+    costs: BucketCosts,
+) -> list[_Arrival]:
+    """Enqueue each bucket on the training thread of one rank."""
     ready = dict(zip(backward.parameter.tolist(), backward.ready.tolist(), strict=True))
     thread = backward.thread
-    arrivals: list[int] = []
+    arrivals: list[_Arrival] = []
     latest, last = -1, NONE
     for bucket, parameters in enumerate(wanted):
         due = max(latest, max(ready[parameter] for parameter in parameters))
@@ -166,18 +201,20 @@ def _enqueue(
             name=LAUNCH + "gloo:all_reduce", step=backward.step, after=came_after,
             attrs={"contention": YIELDS, "stretch": 1.0, "share_left": 1.0}, stands_for=backward.launches,
         )  # fmt: skip
-        edit.add_edge([came_after, launch], [launch, following], kind=EdgeKind.THREAD)
+        edges += [(came_after, launch, EdgeKind.THREAD), (launch, following, EdgeKind.THREAD)]
         arrival = edit.add_op(
-            kind=OpKind.MARK, stream=link, duration_ns=0, name="arrival", step=backward.step, after=launch,
+            kind=OpKind.MARK, stream=queue, duration_ns=0, name="arrival", step=backward.step, after=launch,
             attrs={"contention": 0, "stretch": 1.0, "share_left": 1.0},
         )  # fmt: skip
-        edit.add_edge(launch, arrival, kind=EdgeKind.LAUNCH)
-        arrivals.append(arrival)
+        edges.append((launch, arrival, EdgeKind.LAUNCH))
+        arrivals.append(_Arrival(due, arrival))
         last = launch
     return arrivals
 
 
-def _wait(graph: Graph, edit: GraphEdit, backward: Backward, transfers: list[int], costs: BucketCosts) -> None:
+def _wait(
+    graph: Graph, edit: GraphEdit, edges: list[_Edge], backward: Backward, transfers: list[int], costs: BucketCosts
+) -> None:
     """Let the training thread of one rank wait for `transfers` in turn, and copy each out."""
     thread = backward.thread
     ends = [op for op in (backward.wait, backward.copy_out) if op != NONE]
@@ -198,8 +235,6 @@ def _wait(graph: Graph, edit: GraphEdit, backward: Backward, transfers: list[int
             kind=OpKind.HOST, stream=stream, duration_ns=int(costs.copy_ns[bucket]), name=COPY_OUT,
             step=backward.step, before=following, attrs={"contention": YIELDS, **plain},
         )  # fmt: skip
-        edit.add_edge(
-            [came, transfer, wait], [wait, wait, copy], kind=[EdgeKind.THREAD, EdgeKind.SYNC, EdgeKind.THREAD]
-        )
+        edges += [(came, wait, EdgeKind.THREAD), (transfer, wait, EdgeKind.SYNC), (wait, copy, EdgeKind.THREAD)]
         came = copy
-    edit.add_edge(came, following, kind=EdgeKind.THREAD)
+    edges.append((came, following, EdgeKind.THREAD))

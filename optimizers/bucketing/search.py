@@ -1,4 +1,4 @@
-"""Bucket search: how to cut the gradients, in the order in which they become ready, into buckets.
+"""Search: how to cut the gradients, in the order in which they become ready, into buckets.
 
 A cut is the ascending list of the places at which buckets end; the last place is always the number of gradients. An
 exact dynamic programme solves the problem for a link that reduces bucket after bucket and hinders nothing; what it
