@@ -9,12 +9,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
+from makespan.capture_file import CAPTURE_SUFFIX, PROFILE_SUFFIX
 from makespan.errors import TraceError
 from makespan.simulator import importers as importers_folder
 from makespan.simulator.reading.link_et import link
 from makespan.simulator.reading.ranks import assign_ranks, check_names
-from makespan.simulator.reading.sources import Source
-from makespan.simulator.reading.unpack import find_sources
+from makespan.simulator.reading.sources import BROKEN_OFF, Source, report, told
+from makespan.simulator.reading.unpack import Found, find_sources
 from makespan.trace import Diagnostics, RankTrace, Trace
 
 EXECUTION_TRACE: Final = "execution_trace"
@@ -48,8 +49,9 @@ def load(
     one from outside). A rank is what its file says, else what `ranks` gives for the file's name, else what the
     file names tell, else the place in line; the last two are noted in the diagnostics. An execution trace without
     times that has the rank of a timed trace becomes that one's `metadata["execution_trace"]`. Ranks on one clock
-    get one clock base. `strict` raises TraceError for damage that would otherwise be repaired and counted. Raises
-    TraceError where a path does not exist, a named file is in no known format, or two files claim one rank.
+    get one clock base. `strict` raises TraceError for damage that would otherwise be repaired and counted, and for a
+    path without a trace beside others. Raises TraceError where a path does not exist, a named file is in no known
+    format, no path holds a trace, or two files claim one rank.
     """
     chosen = [paths] if isinstance(paths, str | Path) else list(paths)
     if not chosen:
@@ -57,15 +59,20 @@ def load(
     known = _named_importer(format) if format is not None else find_importers()
     notes = Diagnostics()
     parts: list[RankTrace] = []
-    for found in find_sources(chosen, notes):
-        importer = _importer_for(found.source, known, found.named or format is not None, notes)
-        if importer is not None:
-            diagnostics = Diagnostics()
-            parts.extend(importer.read(found.source, diagnostics, strict))
-    if not parts:
-        raise TraceError(
-            f"{', '.join(map(str, chosen))}: holds no trace; {_told(notes)}known formats: {_titles(known)}"
-        )
+    empty: list[str | Path] = []
+    for path in chosen:
+        before = len(parts)
+        for found in _without_profiles(find_sources(path, notes, strict), notes):
+            importer = _importer_for(found, known, found.named or format is not None, notes, strict)
+            if importer is not None:
+                diagnostics = Diagnostics()
+                parts.extend(importer.read(found.source, diagnostics, strict))
+        if len(parts) == before:
+            empty.append(path)
+    if empty and (strict or not parts):
+        raise _no_trace(empty, notes, known)
+    for path in empty:
+        notes.add("skipped: archive or folder without a trace", str(path))
     check_names(parts, ranks or {})
     timed = assign_ranks([part for part in parts if part.timed], ranks or {}, notes)
     untimed = assign_ranks([part for part in parts if not part.timed], ranks or {}, notes)
@@ -123,8 +130,11 @@ def _as_importer(module_name: str) -> Importer:
     return cast(Importer, module)
 
 
-def _importer_for(source: Source, known: Mapping[str, Importer], required: bool, notes: Diagnostics) -> Importer | None:
+def _importer_for(
+    found: Found, known: Mapping[str, Importer], required: bool, notes: Diagnostics, strict: bool
+) -> Importer | None:
     """The one importer that claims the source; None, noted, where none does and the source isn't `required`."""
+    source = found.source
     if len(known) == 1 and required:
         return next(iter(known.values()))
     claims = {name: importer.recognise(source) for name, importer in known.items()}
@@ -135,6 +145,8 @@ def _importer_for(source: Source, known: Mapping[str, Importer], required: bool,
     begins = (
         f"it begins with {source.head[:40].decode('utf-8', 'backslashreplace')!r}" if source.head else "it is empty"
     )
+    if found.damage:
+        begins += f", and can't be unpacked to its end: {found.damage}"
     if claimants:
         titles = " and ".join(known[name].TITLE for name in claimants)
         raise TraceError(
@@ -142,6 +154,8 @@ def _importer_for(source: Source, known: Mapping[str, Importer], required: bool,
         )
     if required:
         raise TraceError(f"{source.name}: in no known format ({begins}); known formats: {_titles(known)}")
+    if found.damage:
+        report(notes, strict, BROKEN_OFF, f"{source.name}: {found.damage}")
     notes.add("skipped: file in no known format", source.name)
     return None
 
@@ -166,9 +180,20 @@ def _beside(timed: list[RankTrace], untimed: list[RankTrace], notes: Diagnostics
     yield from waiting
 
 
+def _without_profiles(found: Iterable[Found], notes: Diagnostics) -> Iterator[Found]:
+    """What was found, less the full profiles that lie beside captures of the same ranks."""
+    for each in found:
+        path = each.source.name
+        captured = Path(path.removesuffix(PROFILE_SUFFIX) + CAPTURE_SUFFIX)
+        if path.endswith(PROFILE_SUFFIX) and not each.named and captured.is_file():
+            notes.add("full profile left aside for the capture beside it; name its file to load it", path)
+        else:
+            yield each
+
+
 def _titles(known: Mapping[str, Importer]) -> str:
     return ", ".join(importer.TITLE for importer in known.values())
 
 
-def _told(notes: Diagnostics) -> str:
-    return "".join(f"{count} time(s) {reason} ({notes.places[reason][0]}); " for reason, count in notes.counts.items())
+def _no_trace(paths: Iterable[str | Path], notes: Diagnostics, known: Mapping[str, Importer]) -> TraceError:
+    return TraceError(f"{', '.join(map(str, paths))}: holds no trace; {told(notes)}known formats: {_titles(known)}")

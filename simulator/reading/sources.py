@@ -51,6 +51,14 @@ def report(diagnostics: Diagnostics, strict: bool, reason: str, place: str, coun
     diagnostics.add(reason, place, count)
 
 
+def told(diagnostics: Diagnostics) -> str:
+    """All that was counted, for the middle of a sentence: each reason ends with a semicolon and a space."""
+    firsts = {reason: f" ({places[0]})" for reason, places in diagnostics.places.items() if places}
+    return "".join(
+        f"{count} time(s) {reason}{firsts.get(reason, '')}; " for reason, count in diagnostics.counts.items()
+    )
+
+
 def read_pieces(source: Source, diagnostics: Diagnostics, strict: bool, size: int = PIECE_BYTES) -> Iterator[bytes]:
     """The whole content in pieces of at most `size` bytes; a stream that breaks off is reported and ends there.
 

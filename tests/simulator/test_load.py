@@ -25,7 +25,8 @@ from makespan.simulator.importers import chrome, kineto
 from makespan.simulator.load import EXECUTION_TRACE, find_importers, load
 from makespan.simulator.reading import sources
 from makespan.simulator.reading.sources import HEAD_BYTES, Source, as_path, read_pieces, read_whole
-from makespan.simulator.reading.unpack import UnpackedStream, find_sources
+from makespan.simulator.reading.unpack import find_sources
+from makespan.simulator.reading.unpacked_stream import UnpackedStream
 from makespan.trace import Diagnostics, RankTrace, Trace
 
 GOOD = text(profile(two_steps()))
@@ -89,13 +90,13 @@ def test_members_of_an_archive_can_be_opened_again_and_later(tmp_path: Path):
     with tarfile.open(path, "w:gz") as archive:
         for number in range(3):
             add(archive, f"{number}.json", b"%d" % number * 100_000)
-    found = list(find_sources([path], Diagnostics()))
+    found = list(find_sources(path, Diagnostics()))
     for number, each in enumerate(found):
         for _ in range(2):
             with each.source.open() as stream:
                 assert stream.read() == b"%d" % number * 100_000
     walked: list[bytes] = []
-    for each in find_sources([path], Diagnostics()):
+    for each in find_sources(path, Diagnostics()):
         with each.source.open() as stream:
             walked.append(stream.read(5))
             assert stream.read(-1) == walked[-1][:1] * 99_995
@@ -163,7 +164,7 @@ def test_whole_content_and_real_path(tmp_path: Path):
         assert path.read_bytes() == b"abc" * 1000
     assert not path.exists()
     file = write(tmp_path, b"plain", "plain")
-    (found,) = find_sources([file], diagnostics)
+    (found,) = find_sources(file, diagnostics)
     with as_path(found.source, diagnostics, True) as path:
         assert path == file
 
@@ -184,7 +185,7 @@ def test_broken_compression_gives_all_that_could_be_read():
 
 def test_heads_are_short_and_decompressed(tmp_path: Path):
     path = write(tmp_path, gzip.compress(b"x" * 1_000_000), "x.gz")
-    (found,) = find_sources([path], Diagnostics())
+    (found,) = find_sources(path, Diagnostics())
     assert found.source.head == b"x" * HEAD_BYTES and found.source.path is None and found.named
 
 
