@@ -25,7 +25,7 @@ class Schedule:
     `start_ns`, `end_ns` (n,) int64. `bound_by` (n,) int32 is the op that set the start, -1 none;
     `bound_edge` (n,) int32 the edge through which it did, or BY_STREAM or BY_NOTHING. `end_bound_edge` (n,)
     int32 or None: the edge that held the end beyond start + duration, or BY_DURATION; None where the graph
-    has no edge that binds an end. `order` is the discipline: "recorded", "ready" or "dpro".
+    has no edge that binds an end. `order` is the discipline: "recorded", "ready", "contended" or "dpro".
     """
 
     graph: Graph
