@@ -119,8 +119,9 @@ class Replay(Schedule):
             "size_bytes": graph.size_bytes,
             "bound_by": self.bound_by,
         }
-        if "measured_start_ns" in graph.attrs:
-            columns["measured_start_ns"] = graph.attrs["measured_start_ns"]
+        for told in ("measured_start_ns", "uncontended_ns"):
+            if told in graph.attrs:
+                columns[told] = graph.attrs[told]
         return pd.DataFrame(columns)
 
 
@@ -138,7 +139,8 @@ def load(*paths: str | Path, strict: bool = False) -> Trace:
 def replay(graph: Graph, order: str = "recorded") -> Replay:
     """Run `graph` in simulated time.
 
-    `order`: "recorded" keeps each stream's measured order; "ready" starts what is ready first; "dpro" is dPRO's rule.
+    `order`: "recorded" keeps each stream's measured order; "ready" starts what is ready first; "contended"
+    does so while computation and communication of a rank slow each other down; "dpro" is dPRO's rule.
     """
     return Replay.of(run_replay(graph, order=order))
 

@@ -36,7 +36,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and no
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse damaged traces instead of repairing them.")]
 Order = Annotated[
     Literal["recorded", "ready", "contended", "dpro"],
-    typer.Option(help="recorded: keep each stream's order; ready: start what is ready first; dpro."),
+    typer.Option(
+        help="recorded: keep each stream's order; ready: start what is ready first; contended: as ready, while "
+        "computation and communication slow each other down; dpro."
+    ),
 ]
 
 

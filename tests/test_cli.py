@@ -73,7 +73,7 @@ def test_ranks_are_reported_one_by_one(run: Any) -> None:
 
 
 def test_all_orders_replay(run: Any) -> None:
-    for order in ("recorded", "ready", "dpro"):
+    for order in ("recorded", "ready", "contended", "dpro"):
         code, out, _ = run("replay", CNN, "--order", order, "--json")
         assert code == 0
         assert json.loads(out)["order"] == order
