@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from neutral_graphs import read_neutral_graph
 
-from makespan.graph import Graph, OpKind, Stream, StreamKind
+from makespan.graph import COMMUNICATION, Graph, OpKind, Stream, StreamKind
 from makespan.schedule import Schedule
 from makespan.simulator.orders.fanout import FanOut
 from makespan.simulator.orders.incremental import rereplay
@@ -36,6 +36,7 @@ from makespan.simulator.orders.scenarios import replay_scenarios
 from makespan.simulator.replay import replay
 
 STREAMS = 4096
+STREAMS_PER_RANK = 4
 GRAPHS = Path(__file__).resolve().parents[3] / "shared" / "data" / "graphs"
 
 
@@ -90,6 +91,29 @@ def first_ops(graph: Graph, ops: int) -> Graph:
     cut: dict[str, Any] = {name: getattr(graph, name)[:ops] for name in per_op}
     cut |= {name: getattr(graph, name)[:edges] for name in per_edge}
     return graph.replace(pred_ptr=graph.pred_ptr[: ops + 1], steps=(), attrs={}, **cut)
+
+
+def contending(graph: Graph) -> Graph:
+    """`graph` with communication and computation that slow each other down.
+
+    Where a graph names no communication, its streams are dealt out to ranks of four, the last of which is a shared
+    link that all ops on it cross.
+    """
+    communicates = np.isin(graph.kind, COMMUNICATION)
+    if not np.any(communicates):
+        of_rank = np.arange(len(graph.streams)) % STREAMS_PER_RANK
+        kinds = np.where(of_rank == STREAMS_PER_RANK - 1, StreamKind.SHARED, StreamKind.DEVICE)
+        streams = tuple(
+            Stream(number // STREAMS_PER_RANK, stream.name, StreamKind(kind))
+            for number, (stream, kind) in enumerate(zip(graph.streams, kinds.tolist(), strict=True))
+        )
+        communicates = kinds[graph.stream] == StreamKind.SHARED
+        graph = graph.replace(streams=streams, rank=graph.stream // np.int32(STREAMS_PER_RANK))
+    return graph.with_attrs(
+        contention=np.where(communicates, 2, 1).astype(np.int8),
+        stretch=np.full(len(graph), 1.5, np.float32),
+        share_left=np.full(len(graph), 0.7, np.float32),
+    )
 
 
 def plain_python_sweep(graph: Graph) -> Callable[[], int]:
@@ -225,6 +249,10 @@ def bench_graph(name: str, graph: Graph, repeats: int, ready_ops: int) -> None:
     label = "ready" if len(part) == len(graph) else f"ready, first {len(part):,} ops"
     replay(part, "ready")
     report(label, len(part), cpu_seconds(lambda: replay(part, "ready"), repeats), by_events)
+    rivals = contending(part)
+    slowed = np.mean(replay(rivals, "contended").graph.duration_ns != rivals.duration_ns)
+    label = label.replace("ready", f"contended ({100 * slowed:.0f} % slowed)")
+    report(label, len(rivals), cpu_seconds(lambda: replay(rivals, "contended"), repeats), {})
     print(f"  {'graph and schedule':<44} {bytes_per_op(graph, replay(graph)):8.0f} bytes an op (limit 200)")
 
 
