@@ -10,14 +10,18 @@ import msgspec
 
 from makespan.errors import TraceError
 from makespan.new_file import new_file
-from makespan.trace import NONE
+from makespan.trace import NONE, ClockReading
 from makespan.units import TIME_LIMIT_NS
 
 CAPTURE_FORMAT: Final = "makespan capture"
 CAPTURE_VERSION: Final = 1
 CAPTURE_SUFFIX: Final = ".capture.json"
+PROFILE_SUFFIX: Final = ".profile.json.gz"
+"""End of the names of full profiles that lie beside captures, of the same ranks."""
 MAX_CAPTURE_BYTES: Final = 512_000_000
 
+FORWARD: Final = "forward"
+"""Span of a call of the trained model."""
 WAIT: Final = "wait for gradients"
 """Span from the end of backward to the end of what the training thread does about reduced gradients."""
 COPY_OUT: Final = "copy of reduced gradients"
@@ -61,14 +65,6 @@ class CapturedCollective(NamedTuple):
     end_ns: int
     bytes: int
     bucket: int
-
-
-class ClockReading(NamedTuple):
-    """This rank's clock read at `local_ns` while rank 0's read `reference_ns`, known to half the round trip."""
-
-    local_ns: int
-    reference_ns: int
-    round_trip_ns: int
 
 
 class CapturedStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

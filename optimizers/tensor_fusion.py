@@ -110,9 +110,10 @@ def _named_cuts(
     }
     for mib in (1, 2, 5, 10):
         named[f"{mib} MiB"] = capped_cut(sizes, [mib * BYTES_PER_MIB])
-    first = backwards[0]
-    if np.all(first.bucket_of >= 0) and len(first.reductions):
-        ends = np.flatnonzero(np.diff(first.bucket_of)) + 1
+    captured = np.diff(backwards[0].bucket_of)
+    # Buckets that were not filled in the order of readiness are no cut of it.
+    if np.all(backwards[0].bucket_of >= 0) and np.all(captured >= 0):
+        ends = np.flatnonzero(captured) + 1
         named["as captured"] = (*ends.tolist(), len(sizes))
     ready_ns = _ready_ns(graph, backwards)
     held = np.concatenate([[0], np.cumsum(sizes)])

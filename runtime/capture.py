@@ -17,13 +17,14 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from makespan.capture_file import CAPTURE_SUFFIX, Capture, CapturedStep, ClockReading, save_capture
+from makespan.capture_file import CAPTURE_SUFFIX, PROFILE_SUFFIX, Capture, CapturedStep, save_capture
 from makespan.errors import TraceError
 from makespan.runtime.clock_readings import clock_name, read_clocks
 from makespan.runtime.collective_spans import CollectiveSpans
 from makespan.runtime.gradient_watch import GradientWatch
 from makespan.runtime.job_facts import bucket_layout, distributed_place, job_facts, parameters_of
 from makespan.runtime.root_model import RootModel
+from makespan.trace import ClockReading
 
 Phase = Literal["warm-up", "plain", "watched", "profiled", "done"]
 PHASES: Final[tuple[Phase, ...]] = ("warm-up", "plain", "watched", "profiled")
@@ -42,7 +43,7 @@ def capture(
     """Record `steps` steps of the training loop inside; every rank writes `out_dir/rankN.capture.json`.
 
     Before them `warm_up` steps (at least 1) and `plain` unwatched ones go by, after them `profiled` ones under
-    torch.profiler, written to `out_dir/profile/rankN.json.gz`. The loop may run on for as long as it likes. A step
+    torch.profiler, written to `out_dir/rankN.profile.json.gz`. The loop may run on for as long as it likes. A step
     ends with the optimizer's step, or, for loops with several optimizers, where `recording.step()` is called
     (`boundaries="call"`). All ranks must enter and leave the context, since their clocks are compared there.
 
@@ -177,9 +178,9 @@ class Recording:
             self._spans.stop()
         if phase == "profiled" and self._profiler is not None:
             self._profiler.stop()
-            folder = self._out_dir / "profile"
-            folder.mkdir(parents=True, exist_ok=True)
-            self._profiler.export_chrome_trace(str(folder / f"rank{distributed_place()[0]}.json.gz"))
+            self._out_dir.mkdir(parents=True, exist_ok=True)
+            path = self._out_dir / f"rank{distributed_place()[0]}{PROFILE_SUFFIX}"
+            self._profiler.export_chrome_trace(str(path))
             self._profiler = None
 
 

@@ -10,7 +10,7 @@ from typing import Final
 import torch
 import torch.distributed as dist
 
-from makespan.capture_file import ClockReading
+from makespan.trace import ClockReading
 
 ROUNDS: Final = 20
 KEPT: Final = 5

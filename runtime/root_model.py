@@ -9,6 +9,8 @@ from typing import Any
 from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
+from makespan.capture_file import FORWARD
+
 
 class RootModel:
     """Sees which modules are called from outside of any other; the largest of them is what the loop trains."""
@@ -50,6 +52,6 @@ def watch_forward(model: nn.Module, add_span: Callable[[str, int, int], None]) -
 
     def after(module: nn.Module, inputs: Any, outputs: Any) -> None:
         if began:
-            add_span("forward", began.pop(), time.perf_counter_ns())
+            add_span(FORWARD, began.pop(), time.perf_counter_ns())
 
     return [model.register_forward_pre_hook(before), model.register_forward_hook(after)]

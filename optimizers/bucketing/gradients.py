@@ -19,7 +19,7 @@ class Backward:
 
     `ready` (k,) int64: the op whose end makes each gradient ready, in that order, with `parameter` (k,) int32, a
     name code, and `size_bytes` (k,) int64. `reductions` (b,): the collectives of its buckets in order, with
-    `bucket_of` (k,) int64, the bucket that each gradient went into (-1 where nothing was reduced). `others`: the
+    `bucket_of` (k,) int64, the bucket that each gradient went into (-1 where that is not known). `others`: the
     arrivals and meeting points that belong to the reductions; `launches` (b,): the ops that enqueued them.
     `wait`, `copy_out`: the ops that await them and that copy the results, -1 for none; `thread`: ops of the
     training thread from the first gradient on, in order; `link`: the stream that the reductions run on, -1 none.
@@ -79,18 +79,19 @@ def _find(graph: Graph, parameter: NDArray[np.int32], ops: NDArray[np.int64], ra
     ready = np.sort(gradients[len(gradients) - 1 - last])
     thread = ops[(graph.stream[ops] == graph.stream[ready[0]]) & (ops >= ready[0])]
     bucket = graph.attrs.get("bucket")
-    reductions = ops[bucket[ops] >= 0] if bucket is not None else np.empty(0, np.int64)
+    if bucket is None:
+        bucket = np.full(len(graph), NONE, np.int32)
+    reductions = ops[(bucket[ops] >= 0) & (graph.kind[ops] == OpKind.COLLECTIVE)]
     others, launches = _what_led_to(graph, reductions)
     waits = thread[graph.kind[thread] == OpKind.WAIT]
     named = [int(op) for op in thread if graph.name_of(int(op)) == COPY_OUT]
-    launched = np.searchsorted(launches, ready, side="right") if len(launches) else np.full(len(ready), NONE)
     return Backward(
         rank=rank,
         step=step,
         ready=ready,
         parameter=parameter[ready],
         size_bytes=graph.size_bytes[ready],
-        bucket_of=np.asarray(launched, np.int64),
+        bucket_of=bucket[ready].astype(np.int64),
         reductions=reductions,
         others=others,
         launches=launches,

@@ -191,7 +191,9 @@ def _enqueue(
     arrivals: list[_Arrival] = []
     latest, last = -1, NONE
     for bucket, parameters in enumerate(wanted):
-        due = max(latest, max(ready[parameter] for parameter in parameters))
+        members = [ready[parameter] for parameter in parameters]
+        edit.set_column("bucket", members, bucket)
+        due = max(latest, *members)
         # Buckets whose gradients are ready at once are enqueued one after another.
         came_after = last if due == latest and last != NONE else due
         latest = due

@@ -12,6 +12,7 @@ import numpy as np
 from makespan.capture_file import (
     CAPTURE_FORMAT,
     COPY_OUT,
+    FORWARD,
     LAUNCH,
     MAX_CAPTURE_BYTES,
     WAIT,
@@ -63,6 +64,7 @@ def read(source: Source, diagnostics: Diagnostics, strict: bool) -> list[RankTra
             dependency_source=dependencies[:, 0].copy(),
             dependency_target=dependencies[:, 1].copy(),
             metadata=capture_facts(capture),
+            clock_readings=tuple(capture.clock_readings),
         )
     ]
 
@@ -88,6 +90,7 @@ class _Rows:
         self.overtaken = 0
         self._parameters = capture.parameters
         self._grouped = capture.world_size > 1
+        self._bucket_of = {place: number for number, bucket in enumerate(capture.buckets) for place in bucket}
         process = f"rank {capture.rank}"
         self._thread = self.builder.lane(LaneKind.HOST, process, "main", "training thread")
         self._link = self.builder.lane(LaneKind.OTHER, process, "collectives", "collectives")
@@ -110,6 +113,8 @@ class _Rows:
             if moment.parameter >= 0:
                 self.builder.set_attr(row, "parameter", name)
                 self.builder.set_attr(row, "bytes", self._parameters[moment.parameter].bytes)
+                if moment.parameter in self._bucket_of:
+                    self.builder.set_attr(row, "bucket", self._bucket_of[moment.parameter])
             if moment.collective < 0:
                 continue
             if moment.kind == EventKind.WAIT:
@@ -122,12 +127,26 @@ class _Rows:
                 )
 
     def _ends_in_turn(self, step: CapturedStep) -> list[int]:
-        """When each collective ended, at the earliest when the one before it had."""
+        """When each collective ended, at the earliest when the one before it had.
+
+        A worker may close a collective's span up to some ms after it has let the waiting thread go; what that
+        thread did next shows that the collective had ended.
+        """
+        spans = (moment for span in step.spans for moment in (span.start_ns, span.end_ns))
+        gradients = (gradient.at_ns for gradient in step.gradients)
+        seen = sorted({*spans, *gradients, *(collective.start_ns for collective in step.collectives)})
         ends: list[int] = []
         for collective in step.collectives:
+            until_ns = collective.end_ns
+            if collective.bucket >= 0:
+                waits = (span.end_ns for span in step.spans if span.name == WAIT and span.end_ns > collective.start_ns)
+                until_ns = min(until_ns, next(waits, until_ns))
+            elif _blocks(step, collective):
+                following = bisect_right(seen, collective.start_ns)
+                until_ns = min(until_ns, seen[following] if following < len(seen) else until_ns)
             before = ends[-1] if ends else 0
-            self.overtaken += collective.end_ns < before
-            ends.append(max(collective.end_ns, before))
+            self.overtaken += until_ns < before
+            ends.append(max(until_ns, before))
         return ends
 
     def _append(self, name: str, kind: EventKind, until_ns: int) -> int:
@@ -155,17 +174,22 @@ class _Rows:
         return row
 
 
+def _blocks(step: CapturedStep, collective: CapturedCollective) -> bool:
+    """Whether the training thread does nothing until the collective's end: DDP's broadcasts of buffers in forward."""
+    return any(
+        span.name == FORWARD and span.start_ns <= collective.start_ns < span.end_ns and collective.bucket < 0
+        for span in step.spans
+    )
+
+
 def _moments(step: CapturedStep, ends: list[int]) -> list[_Moment]:
     """The instants at which the training thread went over to something else, in time order."""
     moments = list(_span_moments(step, ends))
     for gradient in step.gradients:
         moments.append(_Moment(gradient.at_ns, "backward of ", parameter=gradient.parameter))
-    starts = sorted({moment.at_ns for moment in moments} | {collective.start_ns for collective in step.collectives})
     for place, collective in enumerate(step.collectives):
         moments.append(_Moment(collective.start_ns, LAUNCH + collective.name, collective=place))
-        following = bisect_right(starts, collective.start_ns)
-        # A thread that does nothing until the collective's end waits for it; reductions of gradients it awaits later.
-        if collective.bucket < 0 and following < len(starts) and starts[following] >= collective.end_ns:
+        if collective.bucket < 0 and _blocks(step, collective):
             moments.append(_Moment(ends[place], f"wait for {collective.name}", EventKind.WAIT, collective=place))
     moments.append(_Moment(step.end_ns, LOOP))
     return sorted(moments, key=lambda moment: moment.at_ns)
