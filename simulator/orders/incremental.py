@@ -14,12 +14,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from makespan.compiled import compiled
 from makespan.errors import GraphError
+from makespan.graph import Graph
 from makespan.schedule import BY_DURATION, Schedule
 from makespan.simulator.orders.columns import Columns, columns_of, fixed, refuse
 from makespan.simulator.orders.fanout import FanOut, stream_neighbours
 from makespan.simulator.orders.influence import resume_ready, resume_rewritten, same_edges_in
 from makespan.simulator.orders.recorded import place_op
-from makespan.graph import Graph
 from makespan.units import TIME_LIMIT_NS
 
 

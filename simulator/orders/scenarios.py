@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from makespan.compiled import compiled
 from makespan.errors import GraphError
+from makespan.graph import Graph
 from makespan.simulator.orders.columns import columns_of, fixed, refuse
 from makespan.simulator.orders.ready import replay_ready
-from makespan.graph import Graph
 from makespan.units import TIME_LIMIT_NS
 
 _BLOCK: Final = 32
