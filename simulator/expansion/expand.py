@@ -49,6 +49,7 @@ def expand(
     `size_bytes` column unless `kind` (of collective.KINDS) and `size_bytes` are given. `slice_bytes`, `root` and
     `servers` are as in Collective; `rank_order` is the order of ranks in rings and trees, those it doesn't name follow
     in ascending order. Sums run at `sum_bytes_per_s` on a stream of their own, or take no time (0).
+    In recorded order a link serves the collectives one after another; ready order lets their messages mix.
     `stored_and_forwarded`: links pass on whole messages, and no edge binds an end, so that the "dpro" order takes it.
 
     Added ops have the attributes `transfer_source` and `transfer_target` (n,) int32, the ranks of their message, -1 on
