@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -166,12 +166,13 @@ ATTRS: Final[Mapping[str, str]] = {
     "flops": "floating-point operations, where the profiler counted them",
     "parent": "row of the event that encloses this one by the file's own word",
     "peer": "rank at the other end of a send or receive",
+    "root": "root of a broadcast, scatter, reduce or gather, as its place in the process group",
     "value": "value of a counter",
     "tag": "number that tells apart sends to the same peer",
     "dimensions": "which dimensions of the network a collective spans, as JSON text",
     "tensor": "tensor that a timeline's communication moves",
     "parameter": "parameter whose gradient is complete when the event ends",
-    "bucket": "gradient bucket that a collective reduces",
+    "bucket": "gradient bucket that a collective reduces, or that a gradient goes into",
     "ready_rank": "rank that became ready for a collective at an instant of the coordinator's timeline",
     "state": "phase inside a communication (negotiate, queue, copy in, ...)",
 }
@@ -217,6 +218,14 @@ class Diagnostics:
         return bool(self.counts)
 
 
+class ClockReading(NamedTuple):
+    """A rank's clock read at `local_ns` while rank 0's read `reference_ns`, known to half the round trip."""
+
+    local_ns: int
+    reference_ns: int
+    round_trip_ns: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RankTrace:
     """What one rank recorded.
@@ -240,6 +249,7 @@ class RankTrace:
     dependency_source: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     dependency_target: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    clock_readings: tuple[ClockReading, ...] = ()
 
     def __post_init__(self) -> None:
         _freeze(self.dependency_source, self.dependency_target)

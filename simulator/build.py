@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from makespan.errors import TraceError
 from makespan.graph import NONE, Edges, Graph, OpKind, Step, Stream, StreamKind, assemble
+from makespan.simulator.alignment.align import Alignment
+from makespan.simulator.alignment.common_clock import on_common_clock
+from makespan.simulator.alignment.matching import Matched, match_collectives
 from makespan.simulator.builder.dependency_graph import build_dependency_graph
 from makespan.simulator.builder.rank_graph import RankGraph, build_rank_graph, mark_whole_trace
-from makespan.simulator.builder.rendezvous import join_collectives
-from makespan.trace import EventKind, EventTable, NameTable, RankTrace, Trace
-
-NO_WORK: Final = (
-    EventKind.ANNOTATION, EventKind.DEVICE_ANNOTATION, EventKind.SYNC_RECORD, EventKind.OVERHEAD, EventKind.INSTANT,
-    EventKind.COUNTER,
-)  # fmt: skip
+from makespan.simulator.builder.rendezvous import Met, join_collectives
+from makespan.trace import EventTable, NameTable, RankTrace, Trace
 
 
-def build(trace: Trace) -> Graph:
+def build(trace: Trace, *, align: bool | Alignment | None = None, strict: bool = False) -> Graph:
     """The dataflow graph of all ranks in `trace`.
 
     Op 0 is the origin at time zero; work whose cause was not recorded hangs on it. Attributes, -1 where there is
@@ -29,9 +27,14 @@ def build(trace: Trace) -> Graph:
     a host op; `user_range` (n,) int32 name of the innermost annotation around it or around the launch of device
     work; `measured_start_ns` (n,) int64 from the origin.
     Captures add `parameter` (n,) int32, the name of the parameter whose gradient is complete when an op ends, and
-    `bucket` (n,) int32, the gradient bucket that a collective reduces. Ranks on a common clock keep their offsets,
-    and their collectives wait for each other; otherwise each starts at time zero. Raises TraceError where nothing
-    in the trace has a duration.
+    `bucket` (n,) int32, the gradient bucket that a collective reduces or a gradient goes into. `group`: the
+    collective that an op, its arrival or its meeting point belongs to.
+
+    The collectives of several ranks wait for each other. `align` says whether their clocks are aligned before: where
+    they disagree by more than the ends of collectives spread (None), always, never, or by a given Alignment. Ranks
+    whose clocks can't be compared start at a time zero of their own. `notes` tell what was done and what doesn't fit
+    together. Raises TraceError where nothing in the trace has a duration, where `strict` is set and ranks recorded
+    collectives that don't fit together, and where `align` is True and nothing ties a rank to the others.
     """
     timed = [part for part in trace if part.timed and len(part.events)]
     if not timed:
@@ -41,20 +44,18 @@ def build(trace: Trace) -> Graph:
         raise TraceError(
             f"{told}: no event has a time, so there is nothing to replay; give the timed trace of the same run as well"
         )
-    origins, aligned = _origins(timed)
-    parts = [_build_rank(part, origin) for part, origin in zip(timed, origins, strict=True)]
+    matched = match_collectives(timed) if len(timed) > 1 else Matched()
+    if strict and matched.problems:
+        raise TraceError(next(iter(matched.problems)))
+    clock = on_common_clock(timed, matched, align)
+    parts = [_build_rank(part, origin) for part, origin in zip(clock.ranks, clock.origins, strict=True)]
     notes: dict[str, int] = {}
     for found in parts:
         for reason, count in found.notes.items():
             notes[reason] = notes.get(reason, 0) + count
-    if not aligned:
-        notes["ranks on clocks of their own, each starts at time zero"] = len(timed)
-    meetings = Edges.of(np.empty(0), np.empty(0))
-    if aligned and len(parts) > 1:
-        met = join_collectives(parts, timed, origins)
-        parts, meetings = met.parts, met.edges
-        notes.update(met.notes)
-    return _join(parts, timed, origins, meetings, notes)
+    met = join_collectives(parts, matched.meetings, clock.origins, clock.together)
+    notes |= clock.notes | matched.problems | matched.notes | met.notes
+    return _join(met, clock.ranks, clock.origins, notes)
 
 
 def _build_rank(part: RankTrace, origin_ns: int) -> RankGraph:
@@ -63,30 +64,7 @@ def _build_rank(part: RankTrace, origin_ns: int) -> RankGraph:
     return graph if graph.steps else mark_whole_trace(graph, part.rank, origin_ns)
 
 
-def _first_work_ns(part: RankTrace) -> int:
-    """Start of the first event that stands for work, or of the first at all where there is none."""
-    events = part.events
-    works = ~np.isin(events.kind, NO_WORK)
-    return int(events.start_ns[works].min() if np.any(works) else events.start_ns.min())
-
-
-def _origins(parts: list[RankTrace]) -> tuple[list[int], bool]:
-    """Time zero on each rank's own clock, and whether all ranks share a clock."""
-    first = [_first_work_ns(part) for part in parts]
-    spans = [
-        (start + part.clock_base_ns, int(part.events.end_ns.max()) + part.clock_base_ns)
-        for part, start in zip(parts, first, strict=True)
-    ]
-    zero = min(start for start, _ in spans)
-    overlap = max(start for start, _ in spans) < min(end for _, end in spans)
-    if len({part.clock for part in parts}) == 1 and overlap:
-        return [zero - part.clock_base_ns for part in parts], True
-    return first, len(parts) == 1
-
-
-def _join(
-    parts: list[RankGraph], ranks: list[RankTrace], origins: list[int], meetings: Edges, notes: dict[str, int]
-) -> Graph:
+def _join(met: Met, ranks: list[RankTrace], origins: list[int], notes: dict[str, int]) -> Graph:
     names, step_names = NameTable(["trace start"]), NameTable()
     streams = [Stream(ranks[0].rank, "trace", StreamKind.HOST)]
     columns: list[dict[str, NDArray[Any]]] = [
@@ -94,13 +72,14 @@ def _join(
             "kind": np.array([OpKind.ORIGIN]), "stream": np.zeros(1, np.int64), "duration_ns": np.zeros(1, np.int64),
             "size_bytes": np.zeros(1, np.int64), "name": np.zeros(1, np.int64), "step": np.full(1, NONE),
             "event": np.full(1, NONE), "outer": np.full(1, NONE), "user_range": np.full(1, NONE),
-            "start_ns": np.zeros(1, np.int64), "parameter": np.full(1, NONE), "bucket": np.full(1, NONE),
+            "start_ns": np.zeros(1, np.int64), "group": np.full(1, NONE), "parameter": np.full(1, NONE),
+            "bucket": np.full(1, NONE),
         }
     ]  # fmt: skip
     edges: list[Edges] = []
     steps: list[Step] = []
     offset = 1
-    for part, rank, origin_ns in zip(parts, ranks, origins, strict=True):
+    for part, group, rank, origin_ns in zip(met.parts, met.groups, ranks, origins, strict=True):
         code = np.array([names.code(name) for name in part.names], np.int64)
         step_code = np.array([step_names.code(name) for name in part.step_names], np.int64)
         columns.append(
@@ -111,7 +90,7 @@ def _join(
                 "outer": np.where(part.outer >= 0, code[rank.events.name[part.outer]], NONE),
                 "user_range": np.where(part.user_range >= 0, code[rank.events.name[part.user_range]], NONE),
                 "start_ns": part.start_ns - origin_ns, "parameter": _parameters(part, rank.events, names),
-                "bucket": _buckets(part, rank.events),
+                "bucket": _buckets(part, rank.events), "group": group,
             }
         )  # fmt: skip
         streams.extend(part.streams)
@@ -129,7 +108,7 @@ def _join(
             for step in part.steps
         )
         offset += len(part.kind)
-    edges.append(replace(meetings, source=meetings.source + np.int32(1), target=meetings.target + np.int32(1)))
+    edges.append(replace(met.edges, source=met.edges.source + np.int32(1), target=met.edges.target + np.int32(1)))
     joined: dict[str, Any] = {key: np.concatenate([part[key] for part in columns]) for key in columns[0]}
     start_ns = joined.pop("start_ns")
     attrs = {key: joined.pop(key).astype(np.int32) for key in ("event", "outer", "user_range")}
@@ -166,10 +145,10 @@ def _parameters(part: RankGraph, events: EventTable, names: NameTable) -> NDArra
 
 
 def _buckets(part: RankGraph, events: EventTable) -> NDArray[np.int32]:
-    """(n,) the gradient bucket that a collective reduces."""
+    """(n,) the gradient bucket that a collective reduces or that a gradient goes into."""
     bucket = np.full(len(part.kind), NONE, np.int32)
     told = events.attrs.get("bucket")
     if told is not None:
-        reduces = (part.event >= 0) & (part.kind == OpKind.COLLECTIVE)
-        bucket[reduces] = told.dense(len(events))[part.event[reduces]]
+        takes_part = (part.event >= 0) & (part.kind != OpKind.MARK)
+        bucket[takes_part] = told.dense(len(events))[part.event[takes_part]]
     return bucket

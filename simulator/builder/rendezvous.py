@@ -1,137 +1,162 @@
 """Rendezvous: the collectives of several ranks on one clock meet, and waiting parts from transfer.
 
 A recorded collective mixes two things: waiting until the last rank has come, and the transfer that follows. Here
-each becomes three ops: the rank's arrival, a meeting point of all ranks, and the transfer, which begins at the last
-arrival. So a rank that comes earlier makes nobody faster, and one that comes later makes everybody wait.
+each becomes three ops: the rank's arrival, a meeting point of those that are awaited, and the transfer, which begins
+at the last arrival. So a rank that comes earlier makes nobody faster, and one that comes later makes everybody wait.
+In a broadcast all wait for the root alone, in a reduce the root alone waits, and a receiver waits for its sender; who
+waits for nobody keeps its op whole.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from makespan.graph import NONE, EdgeKind, Edges, Evidence, OpKind, Relation, Stream, StreamKind
+from makespan.graph import COMMUNICATION, NONE, EdgeKind, Edges, Evidence, OpKind, Relation, Stream, StreamKind
+from makespan.simulator.alignment.collectives import Meets
+from makespan.simulator.alignment.matching import Meeting
 from makespan.simulator.builder.rank_graph import RankGraph
-from makespan.trace import EventTable, RankTrace
 
-# In these no rank can be done before the last one has come. A broadcast's root, or a sender, can.
-_MEETS: Final = re.compile(r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|barrier", re.IGNORECASE)
+MET: Final = "collectives in which ranks wait for each other"
+PAIRED: Final = "sends that their receivers wait for"
+VIOLATED: Final = "collectives that a rank ended before the last one came"
+CONCLUDED: Final = "rooted collectives whose root was concluded from times"
+CUT: Final = "collectives cut in pieces by events inside them, left as recorded"
+APART: Final = "collectives of ranks whose clocks can't be compared, left as recorded"
+
+_POINT: Final = {
+    Meets.ALL: "last rank has come", Meets.TO_ROOT: "last rank has come", Meets.FROM_ROOT: "root has come",
+    Meets.PAIR: "sender has come",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Met:
     """`parts` with arrivals and meeting points added, `edges` between them in the numbering of all parts joined
-    one after another (the origin not counted), and what didn't fit, reason -> count.
+    one after another (the origin not counted), the collective `groups` of each part's ops (n,) int64, -1 none, and
+    what was found or didn't fit, reason -> count.
     """
 
     parts: list[RankGraph]
     edges: Edges
+    groups: list[NDArray[np.int64]]
     notes: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class _Meeting:
-    """One collective: the op of each rank that took part, by the rank's place."""
+class _Joint:
+    """A collective that meets at `last_ns` after time zero: the op of each place, and who waits for whom."""
 
+    meets: Meets
     ops: dict[int, int]
+    awaited: set[int]
+    waiting: set[int]
+    last_ns: int
+    evidence: Evidence
 
 
-def join_collectives(parts: Sequence[RankGraph], ranks: Sequence[RankTrace], origins: Sequence[int]) -> Met:
-    """Let the collectives of `parts` meet; `origins` are time zero on each rank's own clock.
+def join_collectives(
+    parts: Sequence[RankGraph], meetings: Sequence[Meeting], origins: Sequence[int], together: Collection[int]
+) -> Met:
+    """Let the ops of `meetings` meet; `origins` are time zero in each rank's own numbers.
 
-    Collectives are matched by process group and sequence number where recorded, else the k-th of a name on one
-    rank with the k-th on the others. A group whose ranks recorded different numbers of collectives, and a
-    collective that a rank ended before the last one came, stay as recorded; both are counted.
+    Meetings of ranks that are not `together` on one clock, and those that a rank ended before the last one came,
+    stay as recorded and are counted.
     """
     notes: dict[str, int] = {}
-    groups: dict[tuple[str, ...], dict[int, list[int]]] = {}
-    for place, (part, rank) in enumerate(zip(parts, ranks, strict=True)):
-        for key, op in _collectives(part, rank.events):
-            groups.setdefault(key, {}).setdefault(place, []).append(op)
-    meetings: list[_Meeting] = []
-    for by_place in groups.values():
-        if len(by_place) < 2:
+    ops_of = [_ops_of_events(part) for part in parts]
+    joints: list[_Joint] = []
+    for meeting in meetings:
+        if not meeting.parts.keys() <= set(together):
+            _count(notes, APART)
             continue
-        if len({len(ops) for ops in by_place.values()}) > 1:
-            _count(
-                notes, "collectives whose ranks recorded different numbers of them", sum(map(len, by_place.values()))
-            )
+        ops = {place: int(ops_of[place][part.row]) for place, part in meeting.parts.items()}
+        if NONE in ops.values():
+            _count(notes, CUT)
             continue
-        for together in zip(*by_place.values(), strict=True):
-            meeting = _Meeting(dict(zip(by_place, together, strict=True)))
-            if _fits(meeting, parts, origins):
-                meetings.append(meeting)
-            else:
-                _count(notes, "collectives that a rank ended before the last one came", 1)
-    if not meetings:
-        return Met(list(parts), Edges.of(np.empty(0), np.empty(0)), notes)
-    _count(notes, "collectives in which ranks wait for each other", len(meetings))
-    return _rebuild(parts, origins, meetings, notes)
-
-
-def _collectives(part: RankGraph, events: EventTable) -> Iterator[tuple[tuple[str, ...], int]]:
-    """(what it is matched by, op) of each collective that is one op, in time order."""
-    ops = np.flatnonzero((part.kind == OpKind.COLLECTIVE) & (part.event >= 0))
-    once = np.bincount(part.event[ops], minlength=1)[part.event[ops]] == 1
-    ops = ops[once]
-    group, sequence = events.attrs.get("group_name"), events.attrs.get("group_sequence")
-    collective = events.attrs.get("collective")
-    for op in ops[np.argsort(part.start_ns[ops], kind="stable")]:
-        row = int(part.event[op])
-        name = (collective.get(row) if collective else None) or part.names[part.name[op]]
-        if not _MEETS.search(name):
+        joint = _joint(meeting, ops, parts, origins, notes)
+        if joint is None:
+            _count(notes, VIOLATED)
             continue
-        number = sequence.get(row) if sequence else None
-        named = (group.get(row) if group else None) or ""
-        yield ((named, name, str(number)) if number is not None else (named, name)), int(op)
+        joints.append(joint)
+        _count(notes, PAIRED if joint.meets == Meets.PAIR else MET)
+    if not joints:
+        return Met(list(parts), Edges.of(np.empty(0), np.empty(0)), [np.full(len(p.kind), NONE) for p in parts], notes)
+    return _rebuild(parts, origins, joints, notes)
 
 
-def _fits(meeting: _Meeting, parts: Sequence[RankGraph], origins: Sequence[int]) -> bool:
-    last = max(int(parts[place].start_ns[op]) - origins[place] for place, op in meeting.ops.items())
-    ends = [
-        int(parts[place].start_ns[op] + parts[place].duration_ns[op]) - origins[place]
-        for place, op in meeting.ops.items()
-    ]
-    return min(ends) >= last
+def _ops_of_events(part: RankGraph) -> NDArray[np.int64]:
+    """(events,) the only communication op of each event, -1 where there is none or more than one."""
+    found = np.full(int(part.event.max(initial=NONE)) + 1, NONE, np.int64)
+    ops = np.flatnonzero(np.isin(part.kind, COMMUNICATION) & (part.event >= 0))
+    found[part.event[ops]] = ops
+    found[np.bincount(part.event[ops], minlength=len(found)) > 1] = NONE
+    return found
 
 
-def _rebuild(
-    parts: Sequence[RankGraph], origins: Sequence[int], meetings: list[_Meeting], notes: dict[str, int]
-) -> Met:
-    """Append an arrival for each rank of each meeting, and the meeting points to the first part."""
-    met: list[list[tuple[int, int]]] = [[] for _ in parts]  # (meeting, op)
-    last: list[int] = []
-    for number, meeting in enumerate(meetings):
-        last.append(max(int(parts[place].start_ns[op]) - origins[place] for place, op in meeting.ops.items()))
-        for place, op in meeting.ops.items():
-            met[place].append((number, op))
+def _joint(
+    meeting: Meeting,
+    ops: dict[int, int],
+    parts: Sequence[RankGraph],
+    origins: Sequence[int],
+    notes: dict[str, int],
+) -> _Joint | None:
+    """The meeting with its times, None where a rank was done before those came that it waits for."""
+    start = {place: int(parts[place].start_ns[op]) - origins[place] for place, op in ops.items()}
+    end = {place: start[place] + int(parts[place].duration_ns[op]) for place, op in ops.items()}
+    known = meeting.meets == Meets.ALL or meeting.root in ops
+    for root in [meeting.root] if known else sorted(ops):
+        awaited, waiting = meeting.roles(root)
+        last_ns = max(start[place] for place in awaited)
+        if all(end[place] >= last_ns for place in waiting):
+            if not known:
+                _count(notes, CONCLUDED)
+            evidence = Evidence.MEASURED if known else Evidence.INFERRED
+            return _Joint(meeting.meets, ops, awaited, waiting, last_ns, evidence)
+    return None
+
+
+def _rebuild(parts: Sequence[RankGraph], origins: Sequence[int], joints: list[_Joint], notes: dict[str, int]) -> Met:
+    """Append an arrival for each rank that waits, and the meeting points to the first part."""
     grown: list[RankGraph] = []
-    arrivals: list[NDArray[np.int64]] = []
+    groups: list[NDArray[np.int64]] = []
+    arrivals: list[dict[int, int]] = []
     for place, part in enumerate(parts):
-        ops = np.array([op for _, op in met[place]], np.int64)
-        began = np.array([last[number] for number, _ in met[place]], np.int64) + origins[place]
-        first = len(part.kind)
-        arrivals.append(np.arange(first, first + len(ops)))
-        grown.append(_with_arrivals(part, ops, began))
+        mine = [(number, joint) for number, joint in enumerate(joints) if place in joint.waiting]
+        numbers = np.array([number for number, _ in mine], np.int64)
+        ops = np.array([joint.ops[place] for _, joint in mine], np.int64)
+        last_ns = np.array([joint.last_ns for _, joint in mine], np.int64) + origins[place]
+        group = np.full(len(part.kind), NONE, np.int64)
+        for number, joint in enumerate(joints):
+            if place in joint.ops:
+                group[joint.ops[place]] = number
+        arrivals.append(dict(zip(numbers.tolist(), range(len(part.kind), len(part.kind) + len(ops)), strict=True)))
+        grown.append(_with_arrivals(part, ops, np.maximum(last_ns, part.start_ns[ops])))
+        groups.append(np.concatenate([group, numbers]))
     points = len(grown[0].kind)
-    grown[0] = _with_points(grown[0], [int(moment) + origins[0] for moment in last], meetings, parts)
+    grown[0] = _with_points(grown[0], joints, origins[0], parts)
+    groups[0] = np.concatenate([groups[0], np.arange(len(joints))])
     offset = np.cumsum([0, *(len(part.kind) for part in grown)])
-    sources: list[NDArray[Any]] = []
-    targets: list[NDArray[Any]] = []
-    for place in range(len(parts)):
-        number = np.array([number for number, _ in met[place]], np.int64) + points
-        ops = np.array([op for _, op in met[place]], np.int64)
-        sources += [arrivals[place] + offset[place], number]
-        targets += [number, ops + offset[place]]
-    edges = Edges.of(
-        np.concatenate(sources), np.concatenate(targets), 0, kind=EdgeKind.COLLECTIVE, evidence=Evidence.MEASURED
-    )
-    return Met(grown, edges, notes)
+    rows: list[tuple[int, int, Relation, Evidence]] = []
+    for number, joint in enumerate(joints):
+        point = points + number
+        for place, op in joint.ops.items():
+            whole, arrival = int(offset[place]) + op, int(offset[place]) + arrivals[place].get(number, NONE)
+            if place in joint.waiting:
+                rows.append((point, whole, Relation.FINISH_START, joint.evidence))
+            if place in joint.awaited and place not in joint.waiting:
+                rows.append((whole, point, Relation.START_START, joint.evidence))
+            elif place in joint.awaited:
+                rows.append((arrival, point, Relation.FINISH_START, joint.evidence))
+            else:
+                rows.append((arrival, whole, Relation.FINISH_START, joint.evidence))
+    source, target, relation, evidence = zip(*rows, strict=True)
+    edges = Edges.of(source, target, 0, relation, EdgeKind.COLLECTIVE, evidence)
+    return Met(grown, edges, groups, notes)
 
 
 def _with_arrivals(part: RankGraph, ops: NDArray[np.int64], began: NDArray[np.int64]) -> RankGraph:
@@ -166,23 +191,22 @@ def _with_arrivals(part: RankGraph, ops: NDArray[np.int64], began: NDArray[np.in
     return replace(_append(changed, added), edges=edges)
 
 
-def _with_points(
-    part: RankGraph, moments: Sequence[int], meetings: Sequence[_Meeting], parts: Sequence[RankGraph]
-) -> RankGraph:
-    """`part` with a meeting point at each of `moments`, on a stream of their own."""
-    count = len(moments)
-    where = [next(iter(meeting.ops.items())) for meeting in meetings]
-    step = [parts[place].step[op] if place == 0 else NONE for place, op in where]
+def _with_points(part: RankGraph, joints: Sequence[_Joint], origin_ns: int, parts: Sequence[RankGraph]) -> RankGraph:
+    """`part`, the first, with the meeting point of each of `joints`, on a stream of their own."""
+    count = len(joints)
+    spoken = tuple(dict.fromkeys(_POINT.values()))
+    name = [len(part.names) + spoken.index(_POINT[joint.meets]) for joint in joints]
+    step = [int(parts[0].step[joint.ops[0]]) if 0 in joint.ops else NONE for joint in joints]
     added = {
-        "stream": np.full(count, len(part.streams)), "kind": np.full(count, OpKind.BARRIER), "start_ns": moments,
+        "stream": np.full(count, len(part.streams)), "kind": np.full(count, OpKind.BARRIER),
+        "start_ns": np.array([joint.last_ns for joint in joints], np.int64) + origin_ns,
         "duration_ns": np.zeros(count), "size_bytes": np.zeros(count), "event": np.full(count, NONE),
-        "outer": np.full(count, NONE), "user_range": np.full(count, NONE), "name": np.full(count, len(part.names)),
-        "step": step,
+        "outer": np.full(count, NONE), "user_range": np.full(count, NONE), "name": name, "step": step,
     }  # fmt: skip
     rank = part.streams[0].rank
     # Shared, since ranks of different groups meet side by side.
     streams = (*part.streams, Stream(rank, "meeting points", StreamKind.SHARED))
-    return _append(replace(part, streams=streams, names=(*part.names, "last rank has come")), added)
+    return _append(replace(part, streams=streams, names=(*part.names, *spoken)), added)
 
 
 def _append(part: RankGraph, added: dict[str, Any]) -> RankGraph:
@@ -196,5 +220,5 @@ def _append(part: RankGraph, added: dict[str, Any]) -> RankGraph:
     return replace(part, **grown)
 
 
-def _count(notes: dict[str, int], reason: str, count: int) -> None:
-    notes[reason] = notes.get(reason, 0) + count
+def _count(notes: dict[str, int], reason: str) -> None:
+    notes[reason] = notes.get(reason, 0) + 1

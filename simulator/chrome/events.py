@@ -49,6 +49,7 @@ class EventArgs(msgspec.Struct, gc=False, frozen=True):
     output_elements: Any = _integer("Out msg nelems")
     group_size: Any = _integer("Group size")
     group_sequence: Any = _integer("Seq")
+    root: Any = _integer("Rank")
     source_rank: Any = _integer("Src Rank")
     target_rank: Any = _integer("Dst Rank")
     wait_on_stream: Any = MISSING

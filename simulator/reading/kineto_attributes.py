@@ -17,9 +17,10 @@ from makespan.trace import COMMUNICATION_KINDS, NONE, EventKind, NameTable, Spar
 
 COLLECTIVE_MEMBERS: Final = (
     "collective", "dtype", "group_name", "group_number", "group_ranks", "group_size", "group_sequence",
-    "input_elements", "output_elements", "source_rank", "target_rank",
+    "input_elements", "output_elements", "root", "source_rank", "target_rank",
 )  # fmt: skip
 """What a profile says about a collective, on the host op that enqueued it, on its kernel, or on both."""
+_ROOTED: Final = ("broadcast", "scatter", "reduce", "gather")
 _NO_STREAM: Final = 2**32 - 1
 
 
@@ -92,6 +93,7 @@ def kineto_attributes(columns: ChromeColumns, kind: NDArray[np.uint8]) -> Mappin
             _where(args.get("target_rank"), lambda column: kind[column.rows] == EventKind.SEND),
             _where(args.get("source_rank"), lambda column: kind[column.rows] == EventKind.RECV),
         ),
+        "root": _roots(args),
         "sync_stream": _signed(_where(args.get("stream"), lambda column: sync[column.rows])),
         "wait_on_stream": _signed(args.get("wait_on_stream")),
         "wait_on_correlation": args.get("wait_on_correlation"),
@@ -99,6 +101,15 @@ def kineto_attributes(columns: ChromeColumns, kind: NDArray[np.uint8]) -> Mappin
         "value": args.get("value"),
     }
     return {key: column for key, column in found.items() if column is not None and len(column.rows)}
+
+
+def _roots(args: Mapping[str, SparseColumn]) -> SparseColumn | None:
+    """What profiles call the rank of a collective is, in those that have one, the root's place in the group."""
+    collective = args.get("collective")
+    if collective is None or collective.table is None:
+        return None
+    rooted = np.array([name in _ROOTED for name in collective.table], np.bool_)[collective.values]
+    return _where(args.get("root"), lambda column: np.isin(column.rows, collective.rows[rooted]))
 
 
 def _collective_bytes(columns: ChromeColumns, kind: NDArray[np.uint8]) -> SparseColumn | None:

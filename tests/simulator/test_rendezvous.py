@@ -9,7 +9,8 @@ import pytest
 from event_tables import Row, trace_of
 
 import makespan as ms
-from makespan.graph import EdgeKind, Graph, OpKind
+from makespan.errors import TraceError
+from makespan.graph import COMMUNICATION, EdgeKind, Evidence, Graph, OpKind
 from makespan.simulator.build import build
 from makespan.simulator.replay import replay
 from makespan.trace import EventKind
@@ -81,11 +82,14 @@ def test_sequence_numbers_match_whatever_the_order_in_time() -> None:
     assert sorted(graph.duration_ns[graph.kind == OpKind.COLLECTIVE].tolist()) == [70_000, 70_000, 72_000, 72_000]
 
 
-def test_ranks_that_recorded_different_numbers_are_counted_and_left_alone() -> None:
+def test_ranks_that_recorded_different_numbers_are_told_and_left_alone() -> None:
     more = [*rank_rows(50, 130), Row(COLLECTIVE, "gloo:all_reduce", "worker", 200, 5)]
     graph = built(more, rank_rows(100, 130))
     assert MET not in graph.notes
-    assert graph.notes["collectives whose ranks recorded different numbers of them"] == 3
+    (told,) = (reason for reason in graph.notes if "which one is extra" in reason)
+    assert told.startswith("rank 1 recorded 1 collectives of no named group and rank 0 2")
+    with pytest.raises(TraceError, match="record the same steps on every rank"):
+        build(trace_of(more, rank_rows(100, 130)), strict=True)
 
 
 def test_a_collective_that_ended_before_all_had_come_is_counted_and_left_alone() -> None:
@@ -94,9 +98,75 @@ def test_a_collective_that_ended_before_all_had_come_is_counted_and_left_alone()
     assert sorted(graph.duration_ns[graph.kind == OpKind.COLLECTIVE].tolist()) == [10_000, 30_000]
 
 
-def test_a_broadcast_does_not_make_its_root_wait() -> None:
-    graph = built(rank_rows(50, 130, "gloo:broadcast"), rank_rows(100, 130, "gloo:broadcast"))
-    assert MET not in graph.notes
+def rooted(name: str, **attrs: int | str) -> Graph:
+    """Rank 0 takes part from 50 to 130 us, rank 1 from 100 to 130."""
+    return built(rank_rows(50, 130, name, **attrs), rank_rows(100, 130, name, **attrs))
+
+
+def transfers_us(graph: Graph) -> list[float]:
+    """The length of each rank's communication, its waiting taken out."""
+    ops = np.flatnonzero(np.isin(graph.kind, COMMUNICATION))
+    return [graph.duration_ns[op] / 1000 for op in sorted(ops, key=lambda op: graph.rank[op])]
+
+
+def compute_of(graph: Graph, rank: int) -> np.ndarray:
+    """Factors that make the compute of `rank` three times as long, 100 us later."""
+    compute = np.array([graph.name_of(op) == "compute" for op in range(len(graph))])
+    return np.where(compute & (graph.rank == rank), 3.0, 1.0)
+
+
+def test_a_broadcast_waits_for_its_root_alone() -> None:
+    graph = rooted("gloo:broadcast", root=1)
+    assert transfers_us(graph) == [30, 30]  # rank 0 waited for the root from 50 to 100
+    assert ends(graph, compute_of(graph, 1)) == [331, 331]
+    # The root doesn't wait for rank 0, which comes at 140 then: the data is there when it comes.
+    assert ends(graph, compute_of(graph, 0)) == [181, 141]
+
+
+def test_a_broadcast_without_recorded_root_gets_the_lowest_rank_that_fits() -> None:
+    graph = rooted("gloo:broadcast")
+    assert graph.notes["rooted collectives whose root was concluded from times"] == 1
+    assert transfers_us(graph) == [80, 30]
+    inferred = graph.evidence[graph.edge_kind == EdgeKind.COLLECTIVE] == Evidence.INFERRED
+    assert inferred.all()
+    early = built(rank_rows(50, 60, "gloo:broadcast"), rank_rows(55, 130, "gloo:broadcast"))
+    assert transfers_us(early) == [10, 75]
+    impossible = built(rank_rows(100, 130, "gloo:broadcast"), rank_rows(50, 60, "gloo:broadcast"))
+    assert transfers_us(impossible) == [30, 10]  # rank 1 alone can have been the root, and rank 0 came after it
+
+
+def test_the_root_of_a_reduce_waits_for_all_and_nobody_else_does() -> None:
+    graph = rooted("gloo:reduce", root=0)
+    assert transfers_us(graph) == [30, 30]
+    assert ends(graph, compute_of(graph, 1)) == [331, 331]
+    assert ends(graph, compute_of(graph, 0)) == [181, 141]
+
+
+def test_a_receiver_waits_for_its_sender_and_not_the_other_way_round() -> None:
+    def pair(kind: EventKind, arrives: float, ends: float, peer: int) -> list[Row]:
+        row = Row(kind, kind.name.lower(), "worker", arrives, ends - arrives, attrs={"peer": peer, "bytes": 8})
+        return [row if each.kind == COLLECTIVE else each for each in rank_rows(arrives, ends)]
+
+    graph = built(pair(EventKind.RECV, 50, 130, 1), pair(EventKind.SEND, 100, 130, 0))
+    assert graph.notes["sends that their receivers wait for"] == 1
+    assert transfers_us(graph) == [30, 30]
+    assert ends(graph, compute_of(graph, 1)) == [331, 331]
+    assert ends(graph, compute_of(graph, 0))[1] == 141
+    np.testing.assert_array_equal(replay(graph).start_ns, graph.attrs["measured_start_ns"])
+
+
+def test_subgroups_meet_among_themselves() -> None:
+    members = ({"group_name": "left", "group_ranks": "[0, 1]"}, {"group_name": "right", "group_ranks": "[2, 3]"})
+    arrivals = (50, 100, 70, 60)
+    graph = built(*(rank_rows(at, 130, "all_reduce", **members[rank // 2]) for rank, at in enumerate(arrivals)))
+    assert graph.notes[MET] == 2
+    assert transfers_us(graph) == [30, 30, 60, 60]
+
+
+def test_ops_of_one_collective_share_a_group() -> None:
+    graph = built(rank_rows(50, 130), rank_rows(100, 130))
+    kinds = graph.kind[graph.group == 0]
+    assert sorted(kinds.tolist()) == sorted([OpKind.MARK, OpKind.MARK, OpKind.BARRIER] + 2 * [OpKind.COLLECTIVE])
 
 
 @pytest.mark.parametrize("name", ["ddp_gloo_2ranks", "ddp_gloo_2ranks_straggler"])
