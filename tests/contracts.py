@@ -136,10 +136,12 @@ def check_communication_model(offered: Any) -> None:
         request = {"collective": "allreduce", "size_bytes": np.array([4096]), "ranks": [0, 1], "cluster": cluster}
         _expect_refusal(lambda request=request | wrong: model.transfer_ns(**request), f"a transfer with {wrong}")
         _expect_refusal(lambda request=request | wrong: model.contention(**request), f"contention with {wrong}")
-    try:
-        _check_times(model.transfer_ns("allreduce", np.array([1, 1 << 62]), [0, 1], cluster), np.array([1, 1 << 62]))
-    except PredictionError as error:
-        assert str(error).strip()
+    # What is far too much, or asked without a cluster, is answered or refused, and nothing else.
+    for asked, where in ((np.array([1, 1 << 62]), cluster), (np.array([1, 2]), None)):
+        try:
+            _check_times(model.transfer_ns("allreduce", asked, [0, 1], where), asked)
+        except PredictionError as error:
+            assert str(error).strip()
     _check_host_work(model, sizes)
 
 

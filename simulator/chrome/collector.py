@@ -28,8 +28,9 @@ from makespan.simulator.chrome.events import (
 )
 from makespan.simulator.chrome.pairs import SpanPairs
 from makespan.simulator.chrome.reader import Chunk, EventStream, collector_paused
-from makespan.simulator.chrome.times import MISSING, NotExactError, nanoseconds_of_numbers, nanoseconds_of_texts
+from makespan.simulator.chrome.times import FAR_NS, MISSING, NotExactError, nanoseconds_of_numbers, nanoseconds_of_texts
 from makespan.simulator.chrome.values import Codes, spell
+from makespan.simulator.reading.ranks import distributed_info
 from makespan.simulator.reading.sources import Source, report
 from makespan.trace import Diagnostics
 
@@ -197,6 +198,12 @@ class _Collector:
             place = f"{self._name}:event {chunk.first + int(np.argmax(where))}"
             report(self._diagnostics, self._strict, reason, place, int(np.count_nonzero(where)))
 
+    def _base_ns(self, stated: Any) -> int:
+        if stated is None or (type(stated) is int and 0 <= stated <= FAR_NS):
+            return stated or 0
+        report(self._diagnostics, self._strict, "baseTimeNanoseconds that can't be one, not used", self._name)
+        return 0
+
     def finish(self, metadata: Mapping[str, Any]) -> ChromeColumns:
         """Close open spans, set impossible times aside, and hand everything over."""
         for place in self._pairs.alone:
@@ -208,6 +215,7 @@ class _Collector:
         rows["duration_ns"][rows["phase"] != ord("X")] = 0
         spans, lengths_ns = self._pairs.closed()
         rows["duration_ns"][spans] = lengths_ns
+        rank, world_size = distributed_info(metadata, self._name, self._diagnostics, self._strict)
         columns = ChromeColumns(
             **rows,
             **flows,
@@ -218,6 +226,9 @@ class _Collector:
             thread_names=self._thread_names,
             process_names=self._process_names,
             metadata=metadata,
+            rank=rank,
+            world_size=world_size,
+            base_ns=self._base_ns(metadata.get("baseTimeNanoseconds")),
         )
         return believable(columns, self._name, self._diagnostics, self._strict)
 

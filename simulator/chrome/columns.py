@@ -31,7 +31,8 @@ class ChromeColumns:
     thread as text); `start_ns`, `duration_ns` (n,) int64; `number` (n,) int32 of the event in its file; `args`
     sparse columns under the names of EventArgs. `flow_*` (f,): phase, category and name codes, id, place and time
     of each end of an arrow. `thread_names` and `process_names` are what the file calls a place or a process,
-    `metadata` the members beside the events.
+    `metadata` the members beside the events; `rank`, `world_size` (NONE where not stated) and `base_ns`, the time to
+    which all others are relative (0 where not stated), are of these.
     """
 
     phase: NDArray[np.uint8]
@@ -54,6 +55,9 @@ class ChromeColumns:
     thread_names: Mapping[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
     process_names: Mapping[str, str] = field(default_factory=dict[str, str])
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    rank: int = NONE
+    world_size: int = NONE
+    base_ns: int = 0
 
     def __len__(self) -> int:
         return len(self.phase)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +23,6 @@ def trailing_number(text: str) -> int:
     """The last number in a process's or thread's name ("stream 7" is 7), NONE where there is none."""
     found = _LAST_NUMBER.search(text)
     return int(found[1]) if found and len(found[1]) < 19 else NONE
-
-
-def stated_rank(metadata: Mapping[str, Any], member: str = "rank") -> int:
-    """The rank (or the world size) in a file's distributedInfo, NONE where it has none."""
-    info = metadata.get("distributedInfo")
-    value = info.get(member) if isinstance(info, dict) else None
-    return value if type(value) is int and 0 <= value < 2**31 else NONE
 
 
 def lanes_of(
@@ -74,14 +66,12 @@ def lanes_of(
 def rebased(columns: ChromeColumns) -> tuple[NDArray[np.int64], str, int]:
     """Start times (n,) against a clock, the clock's name, and what to add to them for it.
 
-    Times relative to baseTimeNanoseconds and times since 1970 come out alike: nanoseconds since the whole second
+    Times relative to a stated base and times since 1970 come out alike: nanoseconds since the whole second
     before the first event. Any other clock is unknown and left as it is.
     """
     start_ns = columns.start_ns
-    base_ns = columns.metadata.get("baseTimeNanoseconds")
-    base_ns = base_ns if type(base_ns) is int and 0 < base_ns < 2**62 else 0
-    clock, clock_base_ns = clock_of(int(start_ns.min()) if len(start_ns) else 0, base_ns)
-    return (start_ns - (clock_base_ns - base_ns) if clock_base_ns else start_ns), clock, clock_base_ns
+    clock, clock_base_ns = clock_of(int(start_ns.min()) if len(start_ns) else 0, columns.base_ns)
+    return (start_ns - (clock_base_ns - columns.base_ns) if clock_base_ns else start_ns), clock, clock_base_ns
 
 
 def clock_of(first_ns: int, base_ns: int = 0) -> tuple[str, int]:

@@ -34,6 +34,7 @@ from makespan.simulator.reading.chakra_nodes import (
 from makespan.simulator.reading.json_objects import ObjectStream, as_integer
 from makespan.simulator.reading.kineto_kinds import device_collective
 from makespan.simulator.reading.protobuf_wire import WireError, messages
+from makespan.simulator.reading.ranks import stated_rank
 from makespan.simulator.reading.sources import Source, read_pieces, report
 from makespan.simulator.reading.table_builder import TableBuilder
 from makespan.trace import NONE, Diagnostics, EventKind, LaneKind, RankTrace
@@ -117,23 +118,33 @@ def read(source: Source, diagnostics: Diagnostics, strict: bool) -> list[RankTra
         graph.add_json() if source.head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[") else graph.add_messages()
     )
     dependency_source, dependency_target = graph.dependencies()
-    world_size = as_integer(metadata.get("ngpus"))
+    rank, world_size = (
+        stated_rank(_plain(metadata.get(key)), what, source.name, diagnostics, strict)
+        for key, what in (("rank", "rank"), ("ngpus", "world size"))
+    )
     named = _RANK_IN_NAME.search(source.name)
-    rank = as_integer(metadata.get("rank")) if "rank" in metadata or named is None else int(named[1])
+    if rank == NONE and named is not None:
+        rank = int(named[1])
     return [
         RankTrace(
-            rank=NONE if rank is None or not 0 <= rank < 1 << 31 else rank,
+            rank=rank,
             source=source.name,
             format=TITLE,
             events=graph.rows.table(),
             diagnostics=diagnostics,
             timed=graph.timed,
-            world_size=NONE if world_size is None or not 0 < world_size < 1 << 31 else world_size,
+            world_size=world_size or NONE,
             dependency_source=dependency_source,
             dependency_target=dependency_target,
             metadata=metadata,
         )
     ]
+
+
+def _plain(value: Any) -> Any:
+    """Protobuf's JSON writes 64-bit integers as text."""
+    number = as_integer(value) if isinstance(value, str) else None
+    return value if number is None else number
 
 
 class _Graph:

@@ -12,7 +12,7 @@ from makespan.simulator.chrome.arrows import find_arrows
 from makespan.simulator.chrome.collector import read_columns
 from makespan.simulator.chrome.columns import ChromeColumns
 from makespan.simulator.chrome.reader import OWN_TIMELINE
-from makespan.simulator.chrome.table import assemble, lanes_of, rebased, stated_rank
+from makespan.simulator.chrome.table import assemble, lanes_of, rebased
 from makespan.simulator.reading.kineto_kinds import communication_kind, device_collective, is_step
 from makespan.simulator.reading.sources import Source
 from makespan.trace import NONE, Diagnostics, EventKind, LaneKind, RankTrace
@@ -86,7 +86,7 @@ def _rank_trace(
     diagnostics.add("arrow of which only one end is recorded", source.name, arrows.loose)
     start_ns, clock, clock_base_ns = rebased(columns)
     return RankTrace(
-        rank=rank if rank != NONE else stated_rank(columns.metadata),
+        rank=rank if rank != NONE else columns.rank,
         source=source.name,
         format=TITLE,
         events=assemble(

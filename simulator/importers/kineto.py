@@ -12,7 +12,7 @@ from makespan.simulator.chrome.arrows import Arrows, find_arrows
 from makespan.simulator.chrome.collector import read_columns
 from makespan.simulator.chrome.columns import ChromeColumns
 from makespan.simulator.chrome.reader import OWN_TIMELINE
-from makespan.simulator.chrome.table import assemble, lanes_of, rebased, stated_rank
+from makespan.simulator.chrome.table import assemble, lanes_of, rebased
 from makespan.simulator.chrome.times import MISSING
 from makespan.simulator.reading.kineto_attributes import kineto_attributes, with_collectives, with_inherited_metadata
 from makespan.simulator.reading.kineto_kinds import (
@@ -107,14 +107,14 @@ def read(source: Source, diagnostics: Diagnostics, strict: bool) -> list[RankTra
     )
     return [
         RankTrace(
-            rank=stated_rank(columns.metadata),
+            rank=columns.rank,
             source=source.name,
             format=TITLE,
             events=events,
             diagnostics=diagnostics,
             clock=clock,
             clock_base_ns=clock_base_ns,
-            world_size=stated_rank(columns.metadata, "world_size"),
+            world_size=columns.world_size,
             metadata=dict(columns.metadata),
         )
     ]

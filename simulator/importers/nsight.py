@@ -25,6 +25,7 @@ from makespan.simulator.reading.nsight_events import (
     process_of,
     select,
 )
+from makespan.simulator.reading.ranks import RANKS
 from makespan.simulator.reading.sources import Source, as_path, report
 from makespan.simulator.reading.sqlite_tables import MAGIC, Database, open_database
 from makespan.trace import (
@@ -96,7 +97,7 @@ def read(source: Source, diagnostics: Diagnostics, strict: bool) -> list[RankTra
         nvtx, described = export.nvtx_rows()
         diagnostics.add("NVTX record that is no range or mark", f"{source.name}:{NVTX}", described)
         _note_unread(database, source.name, diagnostics)
-        ranks = _mpi_ranks(database)
+        ranks = _mpi_ranks(database, tell)
         start_ns = database.integers("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",))["utcEpochNs"]
         devices = dict(database.texts("TARGET_INFO_GPU", ("id", "name")))
     rows = _joined([*hosts, *works, nvtx])
@@ -129,12 +130,18 @@ def _note_unread(database: Database, name: str, diagnostics: Diagnostics) -> Non
             diagnostics.add(UNREAD.format(table), name, database.last_row(table))
 
 
-def _mpi_ranks(database: Database) -> dict[int, int]:
+def _mpi_ranks(database: Database, tell: Callable[[str, str, int], None]) -> dict[int, int]:
     """The MPI rank of each process, where each has one of its own."""
-    told = database.integers("MPI_RANKS", ("globalTid", "rank"))
-    ranks = dict(zip(process_of(told["globalTid"]).tolist(), told["rank"].tolist(), strict=True))
-    plausible = all(0 <= rank < 1 << 31 for rank in ranks.values())
-    return ranks if plausible and len(set(ranks.values())) == len(ranks) else {}
+    told = list(database.texts("MPI_RANKS", ("globalTid", "rank")))
+    wrong = sum(type(thread) is not int or type(rank) is not int or not 0 <= rank < RANKS for thread, rank in told)
+    if wrong:
+        tell("MPI rank that can't be one, none is used", "MPI_RANKS", wrong)
+        return {}
+    processes = process_of(np.array([thread for thread, _ in told], np.int64)).tolist()
+    ranks = {process: rank for process, (_, rank) in zip(processes, told, strict=True)}
+    shared = len(ranks) - len(set(ranks.values()))
+    tell("MPI rank that another process has as well, none is used", "MPI_RANKS", shared)
+    return {} if shared else ranks
 
 
 def _joined(parts: list[EventRows]) -> EventRows:

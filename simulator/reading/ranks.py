@@ -1,4 +1,4 @@
-"""Ranks of files that don't state theirs: from the user, from the files' names, else from their places in line."""
+"""Ranks: what a file states, where it can be one; else from the user, the file's name, or its place in line."""
 
 from __future__ import annotations
 
@@ -6,14 +6,51 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
-from typing import Final
+from typing import Any, Final
 
 from makespan.errors import TraceError
+from makespan.simulator.reading.sources import report
 from makespan.trace import NONE, Diagnostics, RankTrace
 
+RANKS: Final = 1 << 31
+"""Ranks lie below."""
+_SPELLED: Final = re.compile(r"\s*[0-9]{1,10}\s*")
 _NAMED: Final = tuple(re.compile(rf"(?<![a-z]){word}[-_.]?(\d+)(?!\d)", re.IGNORECASE) for word in ("rank", "worker"))
 _SUFFIXES: Final = re.compile(r"(\.(json|gz|zst|bz2|xz|pt|trace|et|chakra|sqlite|pb|txt))+$", re.IGNORECASE)
+_DIGITS: Final = 18
+"""A number with more of them is no rank, whatever zeros it begins with."""
 _LAST: Final = re.compile(r"(?:^|[-_.])(\d{1,6})$")
+
+
+def stated_rank(value: Any, what: str, place: str, diagnostics: Diagnostics, strict: bool) -> int:
+    """The number that a file states as its `what` ("rank", "world size"); NONE where there is none or it can't be one.
+
+    Text that spells one is taken, and noted; anything else is reported.
+    """
+    if value is None:
+        return NONE
+    number = int(value) if isinstance(value, str) and _SPELLED.fullmatch(value) else value
+    if type(number) is not int or not 0 <= number < RANKS:
+        report(diagnostics, strict, f"stated {what} that can't be one, not used", f"{place}: {_shown(value)}")
+        return NONE
+    if number is not value:
+        diagnostics.add(f"{what} written as text", place)
+    return number
+
+
+def distributed_info(
+    metadata: Mapping[str, Any], place: str, diagnostics: Diagnostics, strict: bool
+) -> tuple[int, int]:
+    """Rank and world size in the distributedInfo of a Chrome JSON, NONE for what it doesn't state."""
+    info = metadata.get("distributedInfo")
+    if info is not None and not isinstance(info, dict):
+        report(diagnostics, strict, "distributedInfo that is no object, not used", f"{place}: {_shown(info)}")
+        return NONE, NONE
+    told: dict[str, Any] = info or {}
+    return (
+        stated_rank(told.get("rank"), "rank", place, diagnostics, strict),
+        stated_rank(told.get("world_size"), "world size", place, diagnostics, strict),
+    )
 
 
 def assign_ranks(parts: Sequence[RankTrace], ranks: Mapping[str, int], notes: Diagnostics) -> list[RankTrace]:
@@ -47,8 +84,13 @@ def check_names(parts: Sequence[RankTrace], ranks: Mapping[str, int]) -> None:
         if not any(_is_named(part, name) for part in parts):
             told = ", ".join(part.source for part in parts[:3])
             raise TraceError(f"a rank was given for {name}, expected the name of a file that was read, such as {told}")
-        if not isinstance(rank, int) or rank < 0:
-            raise TraceError(f"rank {rank!r} for {name}: expected a whole number from 0 up")
+        if type(rank) is not int or not 0 <= rank < RANKS:
+            raise TraceError(f"rank {_shown(rank)} for {name}: expected a whole number from 0 to {RANKS - 1}")
+
+
+def _shown(value: Any) -> str:
+    """A value as messages show it; arrays and objects, which can be deep, by their kind alone."""
+    return f"{value!r:.40}" if isinstance(value, str | int | float) else type(value).__name__
 
 
 def _is_named(part: RankTrace, name: str) -> bool:
@@ -65,7 +107,7 @@ def _named_rank(name: str) -> int | None:
     for part in reversed(name.split("/")):
         for pattern in _NAMED:
             found = pattern.findall(part)
-            if found:
+            if found and len(found[-1]) <= _DIGITS and int(found[-1]) < RANKS:
                 return int(found[-1])
     return None
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from makespan.simulator.chrome.arrows import find_arrows
 from makespan.simulator.chrome.columns import ChromeColumns
-from makespan.simulator.chrome.table import assemble, rebased, stated_rank
+from makespan.simulator.chrome.table import assemble, rebased
 from makespan.simulator.reading.crossing_lanes import spread_crossing
 from makespan.simulator.reading.sources import Source
 from makespan.trace import NONE, Diagnostics, EventKind, Lane, LaneKind, NameTable, RankTrace, SparseColumn
@@ -77,7 +77,7 @@ def timeline_trace(
     )
     drawn = np.array([lane.kind == LaneKind.OTHER for lane in numbers], np.bool_)
     return RankTrace(
-        rank=stated_rank(columns.metadata),
+        rank=columns.rank,
         source=source.name,
         format=title,
         events=spread_crossing(events, drawn) if len(events) else events,

@@ -192,12 +192,24 @@ def test_real_ring_of_sends_and_receives(rank: int) -> None:
     ("name", "attrs", "expected"),
     [
         ("run.7.et", {}, 7), ("a/run.12.et.gz", {}, 12), ("run.7.et", {"rank": 2}, 2), ("run.json", {}, -1),
-        ("run.et", {"rank": 5}, 5), ("run.et", {"rank": -3}, -1),
+        ("run.et", {"rank": 5}, 5), ("run.et", {"ngpus": 0}, -1),
     ],
 )  # fmt: skip
 def test_rank_from_metadata_or_name(name: str, attrs: dict[str, int], expected: int) -> None:
     content = prefixed(metadata_message(a=1, **attrs), node_message(1, "a", 4))
-    assert read_one(chakra, source_of(content, name)).rank == expected
+    part = read_one(chakra, source_of(content, name), strict=True)
+    assert part.rank == expected and not part.diagnostics
+
+
+@pytest.mark.parametrize(("member", "what"), [("rank", "rank"), ("ngpus", "world size")])
+@pytest.mark.parametrize("value", [-3, 1 << 40])
+def test_ranks_that_cannot_be_one_are_told(member: str, what: str, value: int) -> None:
+    content = prefixed(metadata_message(a=1, **{member: value}), node_message(1, "a", 4))
+    part = read_one(chakra, source_of(content, "trace.7.et"))
+    assert (part.rank, part.world_size) == (7, -1)
+    assert part.diagnostics.counts == {f"stated {what} that can't be one, not used": 1}
+    with pytest.raises(TraceError, match=f"stated {what} that can't be one"):
+        read_one(chakra, source_of(content, "trace.7.et"), strict=True)
 
 
 def test_real_workload_graph_against_a_plain_parse() -> None:

@@ -177,6 +177,29 @@ def test_mpi_tells_the_ranks_of_processes(tmp_path: Path) -> None:
     assert attrs_of(events, 2) == {"bytes": 64, "collective": "allreduce"}
 
 
+@pytest.mark.parametrize(
+    ("ranks", "reason"),
+    [
+        ((0, -1), "MPI rank that can't be one, none is used"),
+        ((0, 1 << 40), "MPI rank that can't be one, none is used"),
+        ((0, "first"), "MPI rank that can't be one, none is used"),
+        ((1, 1), "MPI rank that another process has as well, none is used"),
+    ],
+)
+def test_mpi_ranks_that_cannot_be_true_are_told(tmp_path: Path, ranks: tuple[object, object], reason: str) -> None:
+    rows = two_processes("new")
+    rows["MPI_RANKS"] = [
+        {"globalTid": global_tid(process, process), "rank": rank}
+        for process, rank in zip((200, 300), ranks, strict=True)
+    ]
+    path = write_export(tmp_path / "trace.sqlite", rows)
+    diagnostics = Diagnostics()
+    assert [part.rank for part in nsight.read(source_at(path), diagnostics, False)] == [-1, -1]
+    assert diagnostics.counts[reason] == 1
+    with pytest.raises(TraceError, match=reason):
+        nsight.read(source_at(path), Diagnostics(), True)
+
+
 def test_ambiguous_processes_of_an_early_version_are_counted(tmp_path: Path) -> None:
     path = write_export(tmp_path / "trace.sqlite", two_processes("old"), OLD)
     diagnostics = Diagnostics()

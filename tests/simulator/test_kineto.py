@@ -20,8 +20,8 @@ from makespan.simulator.reading.kineto_kinds import canonical_collective, elemen
 from makespan.trace import ATTRS, NONE, Diagnostics, EventKind, EventTable, LaneKind, RankTrace
 
 
-def read(content: bytes | list[Event] | dict[str, Any]) -> RankTrace:
-    (part,) = kineto.read(source(content), Diagnostics(), False)
+def read(content: bytes | list[Event] | dict[str, Any], strict: bool = False) -> RankTrace:
+    (part,) = kineto.read(source(content), Diagnostics(), strict)
     assert set(part.events.attrs) <= set(ATTRS)
     return part
 
@@ -314,16 +314,39 @@ def test_unknown_clock_is_left_alone():
     assert (part.clock, part.clock_base_ns) == ("unknown", 0) and part.events.start_ns.min() == 1_000_000
 
 
-def test_base_without_meaning_is_ignored():
-    for base in (-5, 2**80, "x", None, True):
-        assert read(profile(two_steps(), baseTimeNanoseconds=base)).clock == "unknown"
+def test_base_without_meaning_is_told():
+    for base in (-5, 2**80, "x", True, 1.5):
+        content = profile(two_steps(), baseTimeNanoseconds=base)
+        part = read(content)
+        assert part.clock == "unknown"
+        assert part.diagnostics.counts == {"baseTimeNanoseconds that can't be one, not used": 1}
+        with pytest.raises(TraceError, match="baseTimeNanoseconds that can't be one"):
+            read(content, strict=True)
+    for base in (None, 0):
+        assert read(profile(two_steps(), baseTimeNanoseconds=base), strict=True).clock == "unknown"
 
 
-def test_rank_and_world_size_of_any_shape():
-    for info in (None, [], {"rank": -1, "world_size": "8"}, {"rank": True}):
+@pytest.mark.parametrize("value", [-1, 2**31, 2**40, 10**30, 1.0, 1e30, True, "x", "", "1_0", "٣", "9" * 11, [1], {}])
+@pytest.mark.parametrize(("member", "what"), [("rank", "rank"), ("world_size", "world size")])
+def test_stated_ranks_that_cannot_be_one_are_told(value: object, member: str, what: str):
+    content = profile(two_steps(), rank=None, distributedInfo={"rank": 3, "world_size": 8, member: value})
+    part = read(content)
+    assert (part.rank, part.world_size) == ((NONE, 8) if member == "rank" else (3, NONE))
+    assert part.diagnostics.counts == {f"stated {what} that can't be one, not used": 1}
+    with pytest.raises(TraceError, match=f"stated {what} that can't be one"):
+        read(content, strict=True)
+
+
+def test_ranks_that_are_text_or_not_stated():
+    spelled = read(profile(two_steps(), rank=None, distributedInfo={"rank": "3", "world_size": " 08 "}), strict=True)
+    assert (spelled.rank, spelled.world_size) == (3, 8)
+    assert spelled.diagnostics.counts == {"rank written as text": 1, "world size written as text": 1}
+    for info in (None, {}, {"rank": None}):
+        part = read(profile(two_steps(), rank=None, distributedInfo=info), strict=True)
+        assert (part.rank, part.world_size) == (NONE, NONE) and not part.diagnostics
+    for info in ([], 5, "3"):
         part = read(profile(two_steps(), rank=None, distributedInfo=info))
-        assert (part.rank, part.world_size) == (NONE, NONE)
-    assert read(profile(two_steps(), rank=3)).metadata["distributedInfo"]["rank"] == 3
+        assert part.rank == NONE and part.diagnostics.counts == {"distributedInfo that is no object, not used": 1}
 
 
 def test_strict_reading_of_damage_inside_the_importer():

@@ -308,6 +308,31 @@ def test_doubtful_names_give_places_in_line(tmp_path: Path, names: list[str]):
     assert notes_of(trace) == {"rank taken from the file's place in line": len(names)}
 
 
+@pytest.mark.parametrize("number", ["9" * 30, "9" * 180, str(2**31), "0" * 20 + "3"])
+@pytest.mark.parametrize("name", ["rank{}.json", "worker_{}.json", "run-{}.json"])
+def test_numbers_of_names_that_are_no_ranks(tmp_path: Path, name: str, number: str):
+    trace = load(silent(tmp_path, name.format(number)))
+    assert ranks_of(trace) == [0] and notes_of(trace) == {"rank taken from the file's place in line": 1}
+
+
+def test_names_within_archives_can_be_of_any_length(tmp_path: Path):
+    path = tmp_path / "run.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(f"rank{'9' * 5000}.json", text(profile(two_steps(), rank=None)))
+    assert ranks_of(load(path)) == [0]
+
+
+def test_a_stated_rank_that_cannot_be_one_is_told_and_replaced(tmp_path: Path):
+    path = write(tmp_path, profile(two_steps(), rank=2**40), "rank5.json")
+    trace = load(path)
+    assert ranks_of(trace) == [5]
+    assert notes_of(trace) == {
+        "stated rank that can't be one, not used": 1, "rank taken from the file's name": 1,
+    }  # fmt: skip
+    with pytest.raises(TraceError, match=r"rank5\.json: 1099511627776: stated rank that can't be one"):
+        load(path, strict=True)
+
+
 def test_silent_files_take_the_ranks_that_are_left(tmp_path: Path):
     write(tmp_path, profile(two_steps(), rank=0), "a.json")
     silent(tmp_path, "b.json")
@@ -318,8 +343,9 @@ def test_ranks_given_by_the_user(tmp_path: Path):
     silent(tmp_path, "left.json", "right.json")
     trace = load(tmp_path, ranks={"left.json": 7, str(tmp_path / "right.json"): 2})
     assert {part.source.rpartition("/")[2]: part.rank for part in trace} == {"left.json": 7, "right.json": 2}
-    with pytest.raises(TraceError, match=r"rank -1 for left\.json"):
-        load(tmp_path, ranks={"left.json": -1})
+    for wrong in (-1, 2**31, 2**40, True, 1.0, "1"):
+        with pytest.raises(TraceError, match=rf"rank {wrong!r} for left\.json: expected a whole number from 0 to"):
+            load(tmp_path, ranks={"left.json": wrong})  # pyright: ignore
     with pytest.raises(TraceError, match="claimed by two files"):
         load(tmp_path, ranks={"left.json": 1, "right.json": 1})
     with pytest.raises(TraceError, match=r"a rank was given for middle\.json, expected the name of a file"):
