@@ -17,7 +17,7 @@ from makespan.communication_table import COLLECTIVES, CommunicationTable, check_
 from makespan.errors import PredictionError
 from makespan.predictors.algorithms import check_algorithm, closed_form
 from makespan.predictors.curves import REACH
-from makespan.predictors.measurements import BySize, chosen_dtype, collectives_in, host_work_in
+from makespan.predictors.measurements import MIN_SHARE, BySize, chosen_dtype, collectives_in, host_work_in
 from makespan.predictors.requests import check_sizes, check_transfer, find_host_work, refuse_beyond, whole_ns
 from makespan.units import NS_PER_S, format_bytes
 
@@ -78,9 +78,9 @@ class AlphaBeta:
         """The model nearest to the medians of a table's repeats in `dtype`, by default that of most rows.
 
         Least squares of *relative* errors under α, β and call ≥ 0, since times span decades. The call is fitted only
-        where numbers of ranks with unlike rounds tell it apart. Contention: the median over all sizes. Raises
-        PredictionError for a table that can't be, a collective measured at one size only, and one that the algorithm
-        doesn't carry out.
+        where numbers of ranks with unlike rounds tell it apart. Contention: the median over all sizes. A collective
+        measured at one size, which is no line, is left out. Raises PredictionError for a table that can't be, and for a
+        collective that the algorithm doesn't carry out.
         """
         check_table(table, table.network)
         check_algorithm(algorithm)
@@ -89,8 +89,9 @@ class AlphaBeta:
         for (collective, count), sizes in collectives_in(table, dtype).items():
             by_collective.setdefault(collective, {})[count] = sizes
         costs = {
-            collective: _fit_collective(table.network, algorithm, collective, by_count)
+            collective: _fit_collective(algorithm, collective, by_count)
             for collective, by_count in by_collective.items()
+            if len({size for sizes in by_count.values() for size in sizes}) > 1
         }
         costs |= {work: _fit_host_work(sizes) for work, sizes in host_work_in(table, dtype).items()}
         return cls(costs, algorithm, table.network, dtype)
@@ -169,7 +170,7 @@ class AlphaBeta:
         return cost, sizes
 
 
-def _fit_collective(network: str, algorithm: str, collective: str, by_count: Mapping[int, BySize]) -> AffineCost:
+def _fit_collective(algorithm: str, collective: str, by_count: Mapping[int, BySize]) -> AffineCost:
     forms = {count: closed_form(algorithm, collective, count) for count in by_count}
     has_call = len({rounds for rounds, _ in forms.values()}) > 1
     terms: list[tuple[float, float, float]] = []
@@ -178,11 +179,6 @@ def _fit_collective(network: str, algorithm: str, collective: str, by_count: Map
     hindered: list[tuple[float, float]] = []
     for count, sizes in by_count.items():
         rounds, sent = forms[count]
-        if len(sizes) < 2:
-            raise PredictionError(
-                f"{network}: {collective} among {count} ranks was measured at one size only; latency and "
-                f"bandwidth are told apart by two or more"
-            )
         for size, samples in sizes.items():
             typical = max(median(samples.alone_ns), 1.0)
             terms.append((float(has_call), rounds, sent * size))
@@ -197,7 +193,7 @@ def _fit_collective(network: str, algorithm: str, collective: str, by_count: Map
         call_ns,
         REACH * largest,
         stretch=max(1.0, median(ratio for ratio, _ in hindered)) if hindered else 1.0,
-        share_left=max(0.01, median(share for _, share in hindered)) if hindered else 1.0,
+        share_left=max(MIN_SHARE, median(share for _, share in hindered)) if hindered else 1.0,
         ranks=tuple(sorted(by_count)),
         fit_error=error,
     )

@@ -40,8 +40,8 @@ class Links:
     both where it is half duplex, carries all messages of a round that cross it: shared fairly or one after another, the
     last ends when all their bytes are through. A round alone lasts as long as its slowest message. The rounds of a ring
     overlap where its links are unlike: the slowest link sets the pace, while latencies add up around the ring, so that
-    each round has their mean. Exact on like full-duplex links that serve one message after another; where rounds overlap
-    on shared links, a replay of the expanded collective tells more.
+    each round has their mean. Exact on like full-duplex links that serve one message after another; where rounds
+    overlap on shared links, a replay of the expanded collective tells more.
 
     Of equally quick routes a message takes that of its sender's number; within a device it is read and written in
     memory. Needs a cluster; world size, bandwidth, latency and topology are changed there

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +14,9 @@ from makespan.cluster import Cluster
 from makespan.communication_table import CommunicationTable, check_table, load_table
 from makespan.errors import PredictionError
 from makespan.predictors.curves import REACH, SizeCurve, monotone_curve
-from makespan.predictors.measurements import BySize, chosen_dtype, collectives_in, host_work_in
+from makespan.predictors.measurements import MIN_SHARE, BySize, chosen_dtype, collectives_in, host_work_in
 from makespan.predictors.requests import check_sizes, check_transfer, find_host_work, refuse_beyond, whole_ns
 from makespan.units import format_bytes
-
-MIN_SHARE: Final = 0.01
-"""Shares left are at least this: with none left, computing would never end, and no measurement can tell that."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

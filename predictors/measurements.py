@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from typing import Final
 
 from makespan.communication_table import COLLECTIVES, HOST_WORK, CommunicationTable
 from makespan.errors import PredictionError
 from makespan.resolve import did_you_mean
 
-PREFERRED_DTYPE = "float32"
+PREFERRED_DTYPE: Final = "float32"
+MIN_SHARE: Final = 0.01
+"""Shares left are taken as at least this: with none left computing would never end, which no measurement can tell."""
 
 
 @dataclass(slots=True)

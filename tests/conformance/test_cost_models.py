@@ -31,14 +31,12 @@ def test_members(name: str) -> None:
 @pytest.mark.parametrize("name", member_names(FOLDER))
 def test_a_model_of_a_table_is_the_same_from_its_file(name: str, tmp_path: Path) -> None:
     model = offered(find_module(FOLDER, name))
-    if not hasattr(model, "transfer_ns") or not hasattr(model, "load"):
-        pytest.skip("rests on no communication table")
-    save_table(made_table(), tmp_path / "table.json")
-    sizes = np.array([100, 5_000, 1 << 20])
-    loaded, made = model.load(tmp_path / "table.json"), made_from_table(model)
-    assert loaded.validity == made.validity
-    asked = ("allreduce", sizes, [0, 1], None)
-    assert np.array_equal(loaded.transfer_ns(*asked), made.transfer_ns(*asked))
+    if hasattr(model, "transfer_ns") and hasattr(model, "load"):
+        save_table(made_table(), tmp_path / "table.json")
+        loaded, made = model.load(tmp_path / "table.json"), made_from_table(model)
+        assert loaded.validity == made.validity
+        asked = ("allreduce", np.array([100, 5_000, 1 << 20]), [0, 1], None)
+        assert np.array_equal(loaded.transfer_ns(*asked), made.transfer_ns(*asked))
 
 
 class Measured:

@@ -142,8 +142,10 @@ def test_contention_and_host_work_come_from_the_table() -> None:
 
 
 def test_what_is_not_known_is_refused() -> None:
-    with pytest.raises(PredictionError, match="measured at one size only"):
-        AlphaBeta.fit(made_table(sizes=[64]))
+    with pytest.raises(PredictionError, match="no cost of allreduce is known in float32; there is copy, launch"):
+        transfer(AlphaBeta.fit(made_table(sizes=[64])), "allreduce", 64, 4)
+    with pytest.raises(PredictionError, match="tree doesn't carry out"):
+        AlphaBeta.fit(made_table(), algorithm="tree")
     with pytest.raises(PredictionError, match="no cost of alltoall is known in float32; there is allreduce"):
         transfer(AlphaBeta({"allreduce": AffineCost(1, 1)}), "alltoall", 4, 4)
     with pytest.raises(PredictionError, match="out of range"):

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from makespan.communication_table import CommunicationTable, Measured, save_table
 from makespan.errors import PredictionError
 from makespan.predictors.curves import monotone_curve
-from makespan.predictors.measured_curve import MIN_SHARE, MeasuredCurve
+from makespan.predictors.measured_curve import MeasuredCurve
+from makespan.predictors.measurements import MIN_SHARE
 
 TIMES = st.lists(st.integers(0, 10**12), min_size=1, max_size=5)
 REPEATS = st.dictionaries(st.integers(0, 1 << 32), TIMES, min_size=1, max_size=12)
