@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from makespan.api import Replay, build, bundled_trace, compare, load, memory_use, replay, whatif
+    from makespan.api import Replay, align, build, bundled_trace, compare, load, memory_use, replay, whatif
     from makespan.cluster import Cluster
     from makespan.graph import Graph
     from makespan.graph_file import load_graph, save_graph
@@ -28,6 +28,7 @@ _HOMES = {
     "Replay": "makespan.api",
     "Schedule": "makespan.schedule",
     "Trace": "makespan.trace",
+    "align": "makespan.api",
     "build": "makespan.api",
     "bundled_trace": "makespan.api",
     "capture": "makespan.jobs",
@@ -43,8 +44,8 @@ _HOMES = {
 }
 
 __all__ = [
-    "Cluster", "Graph", "Plan", "Replay", "Schedule", "Trace", "build", "bundled_trace", "capture", "compare", "load",
-    "load_graph", "lower", "memory_use", "probe_communication", "replay", "save_graph", "whatif",
+    "Cluster", "Graph", "Plan", "Replay", "Schedule", "Trace", "align", "build", "bundled_trace", "capture", "compare",
+    "load", "load_graph", "lower", "memory_use", "probe_communication", "replay", "save_graph", "whatif",
 ]  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from makespan.graph import Graph, OpKind
 from makespan.graph_file import load_graph, save_graph
 from makespan.resolve import did_you_mean
 from makespan.schedule import Schedule
+from makespan.simulator.alignment.align import Alignment, align
 from makespan.simulator.analysis.breakdown import breakdown, idle_by_op, idle_kinds
 from makespan.simulator.analysis.compare import Comparison, compare
 from makespan.simulator.analysis.critical_path import CriticalPath, critical_path
@@ -25,6 +26,7 @@ from makespan.simulator.analysis.overlap import overlap
 from makespan.simulator.analysis.selectors import parse_move, parse_scale
 from makespan.simulator.analysis.slack import slack_ns
 from makespan.simulator.analysis.steps import iteration_time_ms, steps
+from makespan.simulator.analysis.waiting import waiting
 from makespan.simulator.analysis.whatif import Change, Move, Remove, Scale, WhatIf, what_if
 from makespan.simulator.build import build
 from makespan.simulator.chrome.export import write_chrome
@@ -33,8 +35,8 @@ from makespan.simulator.replay import replay as run_replay
 from makespan.trace import Trace
 
 __all__ = [
-    "Comparison", "Replay", "WhatIfResult", "build", "bundled_trace", "compare", "idle_kinds", "iteration_time_ms",
-    "load", "load_graph", "memory_use", "replay", "save_graph", "whatif",
+    "Alignment", "Comparison", "Replay", "WhatIfResult", "align", "build", "bundled_trace", "compare", "idle_kinds",
+    "iteration_time_ms", "load", "load_graph", "memory_use", "replay", "save_graph", "whatif",
 ]  # fmt: skip
 
 
@@ -86,6 +88,10 @@ class Replay(Schedule):
     def overlap(self) -> pd.DataFrame:
         """How much communication each rank hides under compute."""
         return overlap(self)
+
+    def waiting(self) -> pd.DataFrame:
+        """How long each rank waits for others in its collectives, and how long the transfers take."""
+        return waiting(self)
 
     def critical_path(self) -> CriticalPath:
         """The chain of durations and lags that adds up to the makespan, exactly."""

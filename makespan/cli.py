@@ -199,7 +199,7 @@ def _load_and_build(paths: list[Path], strict: bool, seconds: dict[str, float]) 
     with working("loading " + ", ".join(map(str, paths[:3]))), _timed(seconds, "load"):
         trace = api.load(*paths, strict=strict)
     with working("building the graph"), _timed(seconds, "build"):
-        graph = api.build(trace)
+        graph = api.build(trace, strict=strict)
     return trace, graph
 
 

@@ -44,6 +44,8 @@ def print_replay(summary: Mapping[str, Any], title: str, console: Console) -> No
         console.print(part)
     if ranks > RANKS_SHOWN:
         console.print(f"... {ranks - RANKS_SHOWN} more ranks; --json has them all")
+    if any(row["count"] for row in summary["waiting"]):
+        console.print(_waiting(summary["waiting"]))
     console.print(_critical_kinds(summary["critical_path"]))
     console.print(_critical_ops(summary["critical_path"], console.width - OTHER_CELLS_WIDTH))
     for row in summary["memory"]:
@@ -165,6 +167,20 @@ def _totals_by_rank(rows: Sequence[Mapping[str, Any]]) -> list[Table]:
             table.add_row(f"idle: {label}" if kind in mine[0]["idle"] else label, *_share(spent, whole))
         tables.append(table)
     return tables
+
+
+def _waiting(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Who waits least and most for the other ranks, and what the transfers themselves take."""
+    matched = [row for row in rows if row["count"]]
+    least, most = (pick(matched, key=lambda row: row["waiting_ms"]) for pick in (min, max))
+    transfers = [row["transfer_ms"] for row in matched]
+    alone = sum(row["unmatched_count"] for row in rows)
+    unmatched = f"; {alone:,} more are not matched with other ranks" if alone else ""
+    return (
+        f"Collectives: rank {least['rank']} waits {_ms(least['waiting_ms'])} for the others, rank {most['rank']} "
+        f"{_ms(most['waiting_ms'])}; transfers take {_ms(min(transfers))} to {_ms(max(transfers))} on each, "
+        f"{max(row['count'] for row in matched):,} collectives{unmatched}"
+    )
 
 
 def _critical_kinds(path: Mapping[str, Any]) -> Table:

@@ -28,6 +28,7 @@ def replay_summary(result: Replay, trace: Trace | None, seconds: dict[str, float
             table.filter(["name", "rank", "measured_ms", "replayed_ms", "error_pct", "device_end_ms", "defined_by"])
         ),
         "breakdown": _breakdown_ms(result.breakdown()),
+        "waiting": _waiting_ms(result.waiting()),
         "critical_path": {
             "length_ms": path.length_ns / NS_PER_MS,
             "by_kind": _kinds(result),
@@ -125,6 +126,14 @@ def _breakdown_ms(table: pd.DataFrame) -> list[dict[str, Any]]:
             }
         )
     return told
+
+
+def _waiting_ms(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Waiting and transfer of each rank, with milliseconds."""
+    told = table.rename(columns=lambda name: str(name).replace("_ns", "_ms"))
+    spans = [name for name in told.columns if name.endswith("_ms")]
+    told[spans] = told[spans] / NS_PER_MS
+    return _plain(told)
 
 
 def _rows(table: pd.DataFrame, columns: Sequence[str]) -> Iterable[tuple[Any, ...]]:
