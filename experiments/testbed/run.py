@@ -165,7 +165,8 @@ def report(rows: list[dict[str, Any]], *, as_json: bool) -> None:
         print(json.dumps({"rows": rows, "summary": summary}, indent=1))
         return
     print(
-        f"{'model':6} {'rate':8} {'buckets':16} {'n':>3} {'formed':>6} {'predicted':>10} {'measured':>9} {'error':>7} {'spread':>7}"
+        f"{'model':6} {'rate':8} {'buckets':16} {'n':>3} {'formed':>6} {'predicted':>10} {'measured':>9} "
+        f"{'error':>7} {'spread':>7}"
     )
     for row in rows:
         print(

@@ -172,7 +172,7 @@ def test_wrong_durations_and_orders_are_refused():
         replay(graph, durations=graph.duration_ns[1:])
     with pytest.raises(GraphError, match="durations are float64"):
         replay(graph, durations=graph.duration_ns * 0.5)
-    with pytest.raises(GraphError, match="no replay order 'fifo', expected one of recorded, ready, dpro"):
+    with pytest.raises(GraphError, match="no replay order 'fifo', expected one of recorded, ready, contended, dpro"):
         replay(graph, "fifo")
 
 
