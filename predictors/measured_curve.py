@@ -9,6 +9,7 @@ from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import nnls  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
 
 from makespan.cluster import Cluster
 from makespan.communication_table import CommunicationTable, check_table, load_table
@@ -21,11 +22,29 @@ from makespan.units import format_bytes
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Contended:
-    """Time beside computing, and the `share` (k,) of computing left at each of `size_bytes` (k,)."""
+    """Time beside computing, and what a message takes of it: `per_message_ns` and `per_byte_ns`."""
 
     curve: SizeCurve
-    size_bytes: NDArray[np.float64]
-    share: NDArray[np.float64]
+    per_message_ns: float
+    per_byte_ns: float
+
+    @classmethod
+    def of(cls, sizes: BySize) -> _Contended:
+        """Nearest to the measured shares of all sizes: a single one is the difference of two noisy times."""
+        curve = monotone_curve({size: samples.contended_ns for size, samples in sizes.items()})
+        took = np.maximum(curve.time_ns, 1.0)
+        lost = np.array([1.0 - median(sizes[size].share_left) for size in sorted(sizes)], np.float64)
+        if len(sizes) == 1:
+            return cls(curve, float(lost[0] * took[0]), 0.0)
+        terms = np.stack([np.ones(len(took)), curve.size_bytes], axis=1) / took[:, None]
+        scale = terms.max(axis=0)
+        factors = nnls(terms / np.where(scale > 0, scale, 1.0), lost)[0] / np.where(scale > 0, scale, 1.0)
+        return cls(curve, float(factors[0]), float(factors[1]))
+
+    def share_left(self, sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(k,) of messages of `sizes` (k,) bytes."""
+        taken = self.per_message_ns + self.per_byte_ns * sizes
+        return np.clip(1.0 - taken / np.maximum(self.curve.at(sizes), 1.0), MIN_SHARE, 1.0)
 
 
 class MeasuredCurve:
@@ -33,8 +52,9 @@ class MeasuredCurve:
 
     They never fall with size, are flat below the smallest size and go on with their last slope up to 4 times the
     largest (see `curves`). Beside computing a transfer follows the curve of its contended times, held at the ratio of
-    the last size at which these were measured; where they were not, nothing hinders anything. Numbers of ranks
-    that were not measured raise PredictionError: `AlphaBeta` scales. The cluster is not asked.
+    the last size at which these were measured, and takes from the computing what is nearest to all shares measured: so
+    much for each message and each byte. Where that was not measured, nothing hinders anything. Numbers of ranks that
+    were not measured raise PredictionError: `AlphaBeta` scales. The cluster is not asked.
 
     Host work: where the table has "launch" or "copy", the one that it lacks takes no time; where it has neither, it
     doesn't tell, and `host_ns` raises PredictionError. Measured in another dtype only, it counts for this one too;
@@ -52,12 +72,7 @@ class MeasuredCurve:
             self._alone[key] = _alone_curve(sizes)
             hindered = {size: samples for size, samples in sizes.items() if samples.contended_ns}
             if hindered:
-                shares = [median(hindered[size].share_left) for size in sorted(hindered)]
-                self._contended[key] = _Contended(
-                    monotone_curve({size: samples.contended_ns for size, samples in hindered.items()}),
-                    np.array(sorted(hindered), np.float64),
-                    np.clip(np.array(shares, np.float64), MIN_SHARE, 1.0),
-                )
+                self._contended[key] = _Contended.of(hindered)
         self._host = {work: _alone_curve(sizes) for work, sizes in host_work_in(table, self._dtype).items()}
 
     @classmethod
@@ -99,10 +114,10 @@ class MeasuredCurve:
         found = self._contended.get((collective, len(ranks)))
         if found is None:
             return np.ones(sizes.shape), np.ones(sizes.shape)
-        known = np.clip(sizes, found.size_bytes[0], found.size_bytes[-1])
+        known = np.clip(sizes, found.curve.size_bytes[0], found.curve.size_bytes[-1])
         # A clock may tell 0 ns of what is next to nothing, which has no ratio.
         stretch = found.curve.at(known) / np.maximum(curve.at(known), 1.0)
-        return np.maximum(stretch, 1.0), np.interp(sizes, found.size_bytes, found.share)
+        return np.maximum(stretch, 1.0), found.share_left(known)
 
     def host_ns(self, work: str, size_bytes: NDArray[np.int64]) -> NDArray[np.int64]:
         """(k,) int64 nanoseconds; zeros for the one of "launch" and "copy" that alone was not measured."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 import torch
@@ -17,12 +18,16 @@ from makespan.runtime.job_facts import machine_facts
 
 SIZES: Final = (1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
 REPEATS: Final = 5
-BUSY_NS: Final = 12_000_000
-"""Computing before a contended measurement, as in a backward pass."""
+MOST_IN_A_ROW: Final = 512
+"""All-reduces that are enqueued at once; two gloo threads work on them, so that small ones overlap."""
 COLD_BYTES: Final = 64 << 20
 """Copies are timed over buffers of this size together, so that none is found in a cache."""
-_WORK_SIDE: Final = 1024
+_WORK_SIDE: Final = 512
 _WORK_ROWS: Final = 64
+_PRODUCTS: Final = 40
+_WARM_UNITS: Final = 3
+_RECENT: Final = 9
+_UNITS_BESIDE: Final = 3
 
 
 def probe_communication(
@@ -32,18 +37,20 @@ def probe_communication(
     sizes: Sequence[int] = SIZES,
     dtypes: Sequence[str] = ("float32",),
     repeats: int = REPEATS,
+    beside: Callable[[], object] | None = None,
     progress: Progress = no_progress,
 ) -> CommunicationTable:
     """Measure the default process group; all ranks must call it, and rank 0 writes the table to `path`.
 
-    All-reduces of each of `sizes` bytes and `dtypes`, `repeats` times: alone after a barrier, and while the calling
-    threads multiply matrices, which also tells how much of their speed is left. Broadcasts up to 1 MiB. What the
-    calling thread does itself: the call ("launch"), copies ("copy") and conversions ("cast"). Every rank returns
-    the same table. Raises PredictionError outside of a process group.
+    All-reduces of each of `sizes` bytes and `dtypes`, `repeats` times: alone after a barrier, and several in a row
+    while the calling threads compute, which also tells how much of their speed is left. What they compute is `beside`
+    (best the job's own forward and backward pass, without its collectives), by default matrix products. Broadcasts up
+    to 1 MiB. What the calling thread does itself: the call ("launch"), copies ("copy") and conversions ("cast").
+    Every rank returns the same table. Raises PredictionError outside of a process group.
     """
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() < 2:
         raise PredictionError("probe_communication: no process group of at least 2 ranks; start the job with torchrun")
-    computing = _Computing()
+    computing = _Computing(beside or _products())
     measured: list[Measured] = []
     whole = len(dtypes) * len(sizes) + 1
     for number, (dtype, size) in enumerate((dtype, size) for dtype in dtypes for size in sizes):
@@ -62,67 +69,88 @@ def probe_communication(
 
 
 class _Computing:
-    """Matrix products to be hindered: how long one takes undisturbed, and the next one."""
+    """What is computed beside a collective: `unit` does some of it, and takes so long when nothing hinders it."""
 
-    def __init__(self) -> None:
-        self._inputs = [torch.randn(_WORK_ROWS, _WORK_SIDE) for _ in range(16)]
-        self._weights = [torch.randn(_WORK_SIDE, _WORK_SIDE) for _ in range(12)]
-        self._next = 0
+    def __init__(self, unit: Callable[[], object]) -> None:
+        self.unit = unit
+        self._lengths_ns: list[int] = []
+        for _ in range(_WARM_UNITS):
+            unit()
+        for _ in range(_RECENT):
+            self.time_unit()
+
+    @property
+    def undisturbed_ns(self) -> int:
+        """The median of the last units that nothing hindered; what disturbs a machine comes and goes."""
+        return int(median(self._lengths_ns[-_RECENT:]))
+
+    def time_unit(self) -> None:
+        """Do one unit with nothing beside it."""
         dist.barrier()
-        for _ in range(20):
-            self.multiply()
-        # Undisturbed means the best of some: whatever disturbs only slows down.
-        self.undisturbed_ns = min(self._average_of(20) for _ in range(5))
-
-    def multiply(self) -> None:
-        """One product."""
-        self._next += 1
-        torch.mm(self._inputs[self._next % 16], self._weights[self._next % 12])
-
-    def multiply_for(self, length_ns: int) -> None:
-        """Products for about that long."""
-        until = time.perf_counter_ns() + length_ns
-        while time.perf_counter_ns() < until:
-            self.multiply()
-
-    def _average_of(self, count: int) -> float:
         began = time.perf_counter_ns()
-        for _ in range(count):
-            self.multiply()
-        return (time.perf_counter_ns() - began) / count
+        self.unit()
+        self._lengths_ns.append(time.perf_counter_ns() - began)
+
+
+def _products() -> Callable[[], object]:
+    """Matrix products for about as long as a backward pass computes between two buckets."""
+    inputs = [torch.randn(_WORK_ROWS, _WORK_SIDE) for _ in range(16)]
+    weights = [torch.randn(_WORK_SIDE, _WORK_SIDE) for _ in range(12)]
+
+    def unit() -> None:
+        for place in range(_PRODUCTS):
+            torch.mm(inputs[place % 16], weights[place % 12])
+
+    return unit
 
 
 def _all_reduce(size: int, dtype: str, repeats: int, computing: _Computing) -> Measured:
-    buffer = torch.ones(max(size // getattr(torch, dtype).itemsize, 1), dtype=getattr(torch, dtype))
+    buffer = torch.zeros(max(size // getattr(torch, dtype).itemsize, 1), dtype=getattr(torch, dtype))
     alone: list[int] = []
-    contended: list[int] = []
-    share: list[float] = []
     dist.all_reduce(buffer)
     for _ in range(repeats):
-        buffer.fill_(1)
         dist.barrier()
         began = time.perf_counter_ns()
         dist.all_reduce(buffer)
         alone.append(time.perf_counter_ns() - began)
+    alone = _over_ranks(alone, dist.ReduceOp.MIN)
+    # As many in a row as last for some units, on ranks that agree.
+    unit_ns = max(_over_ranks([computing.undisturbed_ns], dist.ReduceOp.MAX))
+    count = min(max(round(_UNITS_BESIDE * unit_ns / max(median(alone), 1)), 1), MOST_IN_A_ROW)
+    contended: list[int] = []
+    share: list[float] = []
     for _ in range(repeats):
-        buffer.fill_(1)
-        dist.barrier()
-        computing.multiply_for(BUSY_NS)
-        products = 0
-        began = time.perf_counter_ns()
-        work = dist.all_reduce(buffer, async_op=True)
-        assert work is not None
-        while not work.is_completed():
-            computing.multiply()
-            products += 1
-        took = time.perf_counter_ns() - began
-        work.wait()
+        computing.time_unit()
+        took, left = _hindered(buffer, count, computing)
         contended.append(took)
-        share.append(min(1.0, products * computing.undisturbed_ns / max(took, 1)))
+        share.append(left)
     return Measured(
-        "allreduce", dist.get_world_size(), dtype, buffer.numel() * buffer.element_size(),
-        _over_ranks(alone, dist.ReduceOp.MIN), _over_ranks(contended, dist.ReduceOp.MIN), _mean_over_ranks(share),
+        "allreduce", dist.get_world_size(), dtype, buffer.numel() * buffer.element_size(), alone,
+        _over_ranks(contended, dist.ReduceOp.MIN), _mean_over_ranks(share),
     )  # fmt: skip
+
+
+def _hindered(buffer: torch.Tensor, count: int, computing: _Computing) -> tuple[int, float]:
+    """What one of `count` all-reduces in a row takes beside computing (ns), and the share of its speed that is left.
+
+    The calls themselves are not counted among what is taken: they are measured as "launch".
+    """
+    ends: list[int] = []
+    dist.barrier()
+    began = time.perf_counter_ns()
+    works = [dist.all_reduce(buffer, async_op=True) for _ in range(count)]
+    for work in works:
+        assert work is not None
+        work.get_future().then(lambda _: ends.append(time.perf_counter_ns()))
+    enqueued = time.perf_counter_ns()
+    units = 0
+    while len(ends) < count:
+        computing.unit()
+        units += 1
+    until = time.perf_counter_ns()
+    took = max(ends) - began
+    taken = until - enqueued - units * computing.undisturbed_ns
+    return took // count, min(max(1.0 - taken / max(took, 1), 0.0), 1.0)
 
 
 def _broadcast(size: int, repeats: int) -> Measured:

@@ -19,6 +19,8 @@ PROBE_SIZES: Final = {
     "300mbit": (1 << 12, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24),
 }
 PROBE_SIZES_ELSE: Final = (1 << 12, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 25)
+CAPTURED_STEPS: Final = 16
+"""Watched, and as many unwatched: this machine's speed comes and goes."""
 SMALL: Final = "one bucket"
 """What is captured: with a single bucket nothing is reduced during backward."""
 

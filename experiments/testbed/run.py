@@ -18,7 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from cells import BUCKETS, PROBE_SIZES, PROBE_SIZES_ELSE, SMALL, STEPS, cut_of, distinct
+from cells import BUCKETS, CAPTURED_STEPS, PROBE_SIZES, PROBE_SIZES_ELSE, SMALL, STEPS, cut_of, distinct
 from launch import launch
 from models import MODELS
 from network import UNTHROTTLED, network
@@ -53,9 +53,10 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     if not options.again:
         with network(options.workers) as places:
-            launch(places, learning_actions(models, rates, out), real_time=not options.stock)
+            learnt = launch(places, learning_actions(models, rates, out), real_time=not options.stock)
+            (out / "learnt.json").write_text(json.dumps(learnt, indent=1))
             predictions = predict_all(models, rates, out)
-            runs = launch(places, running_actions(predictions, out), real_time=not options.stock)
+            runs = launch(places, running_actions(predictions, learnt), real_time=not options.stock)
         (out / "runs.json").write_text(json.dumps(runs, indent=1))
     else:
         predictions = predict_all(models, rates, out)
@@ -64,33 +65,35 @@ def main() -> None:
 
 
 def learning_actions(models: list[str], rates: list[str], out: Path) -> list[dict[str, Any]]:
-    """What the first launch does: one capture of each model, one table of each rate."""
+    """What the first launch does: one capture of each model, one table for each model and rate."""
     actions: list[dict[str, Any]] = [
         {"do": "capture", "model": model, "buckets": BUCKETS[SMALL], "rate": UNTHROTTLED, "out": str(out / model),
-         "steps": 8}
+         "steps": CAPTURED_STEPS}
         for model in models
     ]  # fmt: skip
     for rate in rates:
         sizes = PROBE_SIZES.get(rate, PROBE_SIZES_ELSE)
-        actions.append(
-            {"do": "probe", "rate": rate, "out": str(table_path(out, rate)), "dtypes": ["float32"], "sizes": sizes,
-             "repeats": 5}
+        actions.extend(
+            {"do": "probe", "model": model, "rate": rate, "out": str(table_path(out, model, rate)),
+             "dtypes": ["float32"], "sizes": sizes, "repeats": 5}
+            for model in models
         )  # fmt: skip
     return actions
 
 
-def running_actions(predictions: list[dict[str, Any]], out: Path) -> list[dict[str, Any]]:
-    """What the second launch does: every predicted configuration."""
+def running_actions(predictions: list[dict[str, Any]], learnt: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the second launch does: every predicted configuration, with the machine as fast as it was when captured."""
+    sentinels = {row["model"]: row["sentinel_ms"] for row in learnt}
     return [
         {"do": "measure", "model": row["model"], "name": row["buckets"], "buckets": row["told"], "rate": row["rate"],
-         "steps": STEPS.get(row["rate"], 8)}
+         "steps": STEPS.get(row["rate"], 8), "sentinel_ms": sentinels[row["model"]]}
         for row in predictions
     ]  # fmt: skip
 
 
-def table_path(out: Path, rate: str) -> Path:
-    """Where the communication table of a rate lies."""
-    return out / f"network-{rate}.json"
+def table_path(out: Path, model: str, rate: str) -> Path:
+    """Where the communication table of a rate beside a model's computing lies."""
+    return out / f"network-{model}-{rate}.json"
 
 
 def predict_all(models: list[str], rates: list[str], out: Path) -> list[dict[str, Any]]:
@@ -103,7 +106,7 @@ def predict_all(models: list[str], rates: list[str], out: Path) -> list[dict[str
         in_order = [sizes[parameter] for parameter in order]
         names = [graph.names[parameter] for parameter in order]
         for rate in rates:
-            context = Context(replay=replay, communication=MeasuredCurve.load(table_path(out, rate)))
+            context = Context(replay=replay, communication=MeasuredCurve.load(table_path(out, model, rate)))
             for name in distinct(in_order):
                 cut = cut_of(name, in_order)
                 buckets = [names[begin:end] for begin, end in zip((0, *cut[:-1]), cut, strict=True)]
@@ -153,6 +156,7 @@ def compare(predictions: list[dict[str, Any]], runs: list[dict[str, Any]]) -> li
                     "error_pct": error,
                     "spread_pct": spread,
                     "formed": run["formed"],
+                    "moved_pct": 100 * run["moved"],
                 }
             )
     return rows
@@ -166,12 +170,12 @@ def report(rows: list[dict[str, Any]], *, as_json: bool) -> None:
         return
     print(
         f"{'model':6} {'rate':8} {'buckets':16} {'n':>3} {'formed':>6} {'predicted':>10} {'measured':>9} "
-        f"{'error':>7} {'spread':>7}"
+        f"{'error':>7} {'spread':>7} {'moved':>6}"
     )
     for row in rows:
         print(
             f"{row['model']:6} {row['rate']:8} {row['buckets']:16} {row['bucket_count']:3} {row['formed']:6} "
-            f"{row['predicted_ms']:10.1f} {row['measured_ms']:9.1f} {row['error_pct']:+6.1f}% {row['spread_pct']:6.1f}%"
+            f"{row['predicted_ms']:10.1f} {row['measured_ms']:9.1f} {row['error_pct']:+6.1f}% {row['spread_pct']:6.1f}% {row['moved_pct']:+5.1f}%"
         )
     for name, value in summary.items():
         print(f"{name}: {value}")

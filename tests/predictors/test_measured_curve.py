@@ -135,8 +135,8 @@ def test_beside_computing() -> None:
 def test_ratios_stay_in_bounds_and_are_held_outside_the_sizes_they_were_measured_at() -> None:
     rows = [
         Measured("allreduce", 2, "float32", 100, [1_000]),
-        Measured("allreduce", 2, "float32", 200, [2_000], [1_500], [0.0]),
-        Measured("allreduce", 2, "float32", 300, [3_000], [6_000], [0.5]),
+        Measured("allreduce", 2, "float32", 200, [2_000], [1_500], [1 - 500 / 1_500]),
+        Measured("allreduce", 2, "float32", 300, [3_000], [6_000], [1 - 700 / 6_000]),
         Measured("allreduce", 2, "float32", 400, [4_000]),
         Measured("broadcast", 2, "float32", 100, [0], [0], [1.0]),
     ]
@@ -144,8 +144,26 @@ def test_ratios_stay_in_bounds_and_are_held_outside_the_sizes_they_were_measured
     sizes = np.array([100, 200, 250, 300, 400])
     stretch, share = model.contention("allreduce", sizes, [0, 1], None)
     assert np.allclose(stretch, [1.0, 1.0, 3_750 / 2_500, 2.0, 2.0])
-    assert np.allclose(share, [MIN_SHARE, MIN_SHARE, (MIN_SHARE + 0.5) / 2, 0.5, 0.5])
+    # Each message takes 100 ns of the computing, and 2 ns more for each of its bytes.
+    assert np.allclose(1 - share, [500 / 1_500, 500 / 1_500, 600 / 3_750, 700 / 6_000, 700 / 6_000])
     assert model.contention("broadcast", sizes[:1], [0, 1], None)[0] == [1.0]
+
+
+def test_no_less_than_nothing_is_left() -> None:
+    model = MeasuredCurve(table_of(Measured("allreduce", 2, "float32", 200, [2_000], [2_500], [0.0])))
+    assert model.contention("allreduce", np.array([1, 800]), [0, 1], None)[1].tolist() == [MIN_SHARE, MIN_SHARE]
+
+
+def test_one_size_off_the_others_hardly_counts() -> None:
+    """Shares are differences of two noisy times; optimizers would find the one that noise made best."""
+    shares = [0.6, 0.6, 0.6, 0.9, 0.6, 0.6, 0.6, 0.6]
+    rows = [
+        Measured("allreduce", 2, "float32", 1000 << place, [1000 << place], [1000 << place], [share])
+        for place, share in enumerate(shares)
+    ]
+    sizes = np.array([1000 << place for place in range(len(shares))])
+    found = MeasuredCurve(table_of(*rows)).contention("allreduce", sizes, [0, 1], None)[1]
+    assert np.all(np.abs(found - 0.6) < 0.06)
 
 
 def test_a_type_of_its_own() -> None:
