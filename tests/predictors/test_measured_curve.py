@@ -151,7 +151,7 @@ def test_ratios_stay_in_bounds_and_are_held_outside_the_sizes_they_were_measured
 
 def test_no_less_than_nothing_is_left() -> None:
     model = MeasuredCurve(table_of(Measured("allreduce", 2, "float32", 200, [2_000], [2_500], [0.0])))
-    assert model.contention("allreduce", np.array([1, 800]), [0, 1], None)[1].tolist() == [MIN_SHARE, MIN_SHARE]
+    assert model.contention("allreduce", np.array([1, 200]), [0, 1], None)[1].tolist() == [MIN_SHARE, MIN_SHARE]
 
 
 def test_one_size_off_the_others_hardly_counts() -> None:
