@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from makespan.graph_file import load_graph, save_graph
     from makespan.jobs import capture, lower, probe_communication
     from makespan.plan import Plan
+    from makespan.planning import optimize
     from makespan.schedule import Schedule
     from makespan.trace import Trace
 
@@ -37,6 +38,7 @@ _HOMES = {
     "load_graph": "makespan.graph_file",
     "lower": "makespan.jobs",
     "memory_use": "makespan.api",
+    "optimize": "makespan.planning",
     "probe_communication": "makespan.jobs",
     "replay": "makespan.api",
     "save_graph": "makespan.graph_file",
@@ -45,7 +47,7 @@ _HOMES = {
 
 __all__ = [
     "Cluster", "Graph", "Plan", "Replay", "Schedule", "Trace", "align", "build", "bundled_trace", "capture", "compare",
-    "load", "load_graph", "lower", "memory_use", "probe_communication", "replay", "save_graph", "whatif",
+    "load", "load_graph", "lower", "memory_use", "optimize", "probe_communication", "replay", "save_graph", "whatif",
 ]  # fmt: skip
 
 

@@ -176,6 +176,53 @@ def compare(
 
 
 @app.command()
+def optimize(
+    paths: Paths,
+    passes: Annotated[str, typer.Option(help="Names of passes, joined by commas, in their order.")] = "tensor-fusion",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="PASS.NAME=VALUE, such as tensor-partition.parts=4; repeatable."),
+    ] = None,
+    communication: Annotated[
+        Path | None, typer.Option(help="What makespan.probe_communication measured on the job's network (JSON).")
+    ] = None,
+    cluster: Annotated[Path | None, typer.Option(help="A cluster (TOML), whose links tell what messages cost.")] = None,
+    plan: Annotated[Path | None, typer.Option(help="Write the plan, for makespan export and makespan.lower.")] = None,
+    seed: Annotated[int, typer.Option(help="Of all randomness in the search.")] = 0,
+    strict: Strict = False,
+    json: Json = False,
+) -> None:
+    """Find what makes a captured job faster, and print the line of code that does it."""
+    from makespan import planning
+    from makespan.report import print_optimized
+    from makespan.summary import optimized_summary
+
+    _expect_other_file([*paths, *(each for each in (communication, cluster) if each is not None)], plan)
+    seconds: dict[str, float] = {}
+    wanted = [name.strip() for name in passes.split(",") if name.strip()]
+    given = planning.parse_settings(settings or [], wanted)
+    hardware = None if cluster is None else planning.load_cluster(cluster)
+    _, graph = _load_and_build(paths, strict, seconds)
+    with working("optimizing") as progress, _timed(seconds, "optimize"):
+        found = planning.optimize(
+            graph, wanted, settings=given, communication=communication, cluster=hardware, seed=seed,
+            model=_title(paths), progress=progress,
+        )  # fmt: skip
+    if plan is not None:
+        found.plan.save(plan)
+    summary = optimized_summary(found, seconds)
+    with printing():
+        if json:
+            print_json(summary)
+        else:
+            print_optimized(summary, _title(paths), _console())
+            if plan is not None:
+                print(f"plan: {literal(str(plan))}")
+            if summary["code_line"] is not None:
+                print(summary["code_line"])
+
+
+@app.command()
 def show(paths: Paths, strict: Strict = False, json: Json = False) -> None:
     """Tell what a trace, graph, plan or cluster file holds."""
     from makespan.shown import print_shown, shown

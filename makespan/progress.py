@@ -7,19 +7,33 @@ import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from typing import Final
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Final
 
 from makespan.text import literal
 
+if TYPE_CHECKING:
+    from makespan.protocols import Progress
+
 PATIENCE_S: Final = 2.0
+BAR_WIDTH: Final = 20
 
 
 @contextmanager
-def working(what: str) -> Generator[None]:
-    """Within the block: after two seconds tell `what` is going on; on a terminal with the seconds counting up."""
+def working(what: str) -> Generator[Progress]:
+    """Within the block: after two seconds tell `what` is going on; on a terminal with the seconds counting up.
+
+    The Progress that it gives adds how far the work is, as a bar.
+    """
     finished = threading.Event()
     began = time.monotonic()
     shown = literal(what)
+    latest = [""]
+
+    def hear(done: int, total: int, text: str) -> None:
+        filled = round(BAR_WIDTH * min(done / total, 1.0)) if total else 0
+        bar = f" {'█' * filled}{'░' * (BAR_WIDTH - filled)} {done} of {total}" if total else ""
+        latest[0] = f"{bar} {literal(text)}"
 
     def tell() -> None:
         stream = sys.stderr
@@ -31,13 +45,14 @@ def working(what: str) -> Generator[None]:
                 print(f"{shown} ...", file=stream, flush=True)
                 return
             while not finished.wait(0.5):
-                print(f"\r{shown} ... {time.monotonic() - began:.0f} s", end="", file=stream, flush=True)
+                line = f"{shown}{latest[0]} ... {time.monotonic() - began:.0f} s"
+                print(f"\r\033[K{line[: get_terminal_size().columns - 1]}", end="", file=stream, flush=True)
             print("\r\033[K", end="", file=stream, flush=True)
 
     teller = threading.Thread(target=tell, daemon=True)
     teller.start()
     try:
-        yield
+        yield hear
     finally:
         finished.set()
         teller.join()

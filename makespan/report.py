@@ -149,6 +149,32 @@ def _steps(rows: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
+def print_optimized(summary: Mapping[str, Any], title: str, console: Console) -> None:
+    """Before and after, the named plans beside the found one, and last the line of code to paste."""
+    console.print(Text(literal(title), style="bold"))
+    console.print(
+        f"{_ms(summary['baseline_ms'])} → {_ms(summary['iteration_time_ms'])} ({_signed(summary['change_pct'])}); "
+        f"{literal(summary['costs_from'])}"
+    )
+    if summary["gap"] is not None:
+        console.print(
+            f"No plan can be more than {100 * summary['gap']:.1f} % shorter than this (gap to a lower bound)."
+        )
+    if summary["named_ms"]:
+        console.print()
+        table = _titled("Buckets", "plan", "iteration", "")
+        longest = max(*summary["named_ms"].values(), summary["iteration_time_ms"])
+        for name, value in sorted(summary["named_ms"].items(), key=lambda item: -item[1]):
+            table.add_row(name, _ms(value), "█" * round(BAR_WIDTH * value / longest))
+        found = summary["iteration_time_ms"]
+        table.add_row("found", _ms(found), "█" * round(BAR_WIDTH * found / longest), style="bold")
+        console.print(table)
+    for name in summary["decisions"]:
+        console.print(f"decided: {literal(name)}")
+    if not summary["decisions"]:
+        console.print("Nothing was found that makes it shorter.")
+
+
 def _totals_by_rank(rows: Sequence[Mapping[str, Any]]) -> list[Table]:
     """One table for each rank: the sum over its steps, or the whole schedule where there are none."""
     tables: list[Table] = []

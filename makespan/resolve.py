@@ -74,7 +74,10 @@ def resolve(package: str, name: str, *, outside: bool = True) -> Any:
         if not outside:
             raise MakespanError(f"{name!r} is outside code, which a file may not name; give it on the command line")
         return _outside(name)
-    value = offered(find_module(package, name))
+    wanted = name.replace("_", "-")
+    if wanted not in member_names(package):
+        raise MakespanError(f"{package} has no {name!r}{did_you_mean(wanted, offering_names(package))}")
+    value = offered(find_module(package, wanted))
     if value is None:
         known = offering_names(package)
         raise MakespanError(f"{package}'s module {name!r} offers nothing by itself{did_you_mean(name, known)}")

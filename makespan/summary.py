@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -11,6 +11,9 @@ import pandas as pd
 from makespan.api import Comparison, Replay, WhatIfResult, idle_kinds, iteration_time_ms, memory_use
 from makespan.trace import Trace
 from makespan.units import NS_PER_MS
+
+if TYPE_CHECKING:
+    from makespan.planning import Optimized
 
 
 def replay_summary(result: Replay, trace: Trace | None, seconds: dict[str, float], top: int = 10) -> dict[str, Any]:
@@ -88,6 +91,24 @@ def comparison_summary(found: Comparison, seconds: dict[str, float], top: int = 
         "by_kind": _plain(found.by_kind),
         "by_op": _plain(found.by_op.head(top)),
         "ops": len(found.by_op),
+        "seconds": {key: round(value, 3) for key, value in seconds.items()},
+    }
+
+
+def optimized_summary(found: Optimized, seconds: Mapping[str, float]) -> dict[str, Any]:
+    """What `makespan optimize --json` prints."""
+    buckets = found.bucket_plan
+    return {
+        "baseline_ms": found.baseline_ns / NS_PER_MS,
+        "iteration_time_ms": found.iteration_ns / NS_PER_MS,
+        "change_pct": found.change_pct,
+        "gap": found.gap,
+        "captured_ms": found.captured_ns / NS_PER_MS,
+        "named_ms": {name: value / NS_PER_MS for name, value in found.named_ns.items()},
+        "bucket_sizes": None if buckets is None else buckets.sizes,
+        "costs_from": found.costs_from,
+        "decisions": [decision.pass_name for decision in found.plan.decisions],
+        "code_line": None if buckets is None else buckets.code_line(),
         "seconds": {key: round(value, 3) for key, value in seconds.items()},
     }
 

@@ -1,6 +1,8 @@
 """Settings that every test shares."""
 
 import os
+import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -32,6 +34,22 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip("needs the folder shared beside the checkout: others' traces and measurements")
     return folder
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run `makespan ARGUMENTS`; gives (exit code, standard output, standard error)."""
+
+    from makespan import cli
+
+    def run_once(*arguments: str | Path) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["makespan", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        shown = capsys.readouterr()
+        return int(stop.value.code or 0), shown.out, shown.err
+
+    return run_once
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

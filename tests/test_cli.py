@@ -11,26 +11,11 @@ from typing import Any
 import pytest
 
 import makespan as ms
-from makespan import cli
 from makespan.graph_file import save_graph
 
 CNN = ms.bundled_trace("cnn_step")
 DDP = ms.bundled_trace("ddp_gloo_2ranks")
 STRAGGLER = ms.bundled_trace("ddp_gloo_2ranks_straggler")
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Run `makespan ARGUMENTS`; gives (exit code, standard output, standard error)."""
-
-    def run_once(*arguments: str | Path) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["makespan", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        shown = capsys.readouterr()
-        return int(stop.value.code or 0), shown.out, shown.err
-
-    return run_once
 
 
 def test_replay_prints_the_promised_fields(run: Any) -> None:

@@ -194,7 +194,7 @@ def empty_packages(tmp_path: Path) -> Path:
         (tmp_path / folder / "__init__.py").touch()
     for engine in ENGINES:
         (tmp_path / "makespan" / engine).symlink_to(f"../{engine}")
-    for module in ("graph", "api", "cli", "jobs"):
+    for module in ("graph", "api", "cli", "jobs", "planning"):
         (tmp_path / "makespan" / f"{module}.py").touch()
     return tmp_path
 

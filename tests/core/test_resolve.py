@@ -62,7 +62,7 @@ def test_outside_code_is_named_by_module_and_object() -> None:
     ("name", "told"),
     [
         ("tensor-fussion", r"plugged has no 'tensor-fussion'; did you mean 'tensor-fusion'\?"),
-        ("zzz", r"has no 'zzz'; expected one of helper, power-sgd, tensor-fusion"),
+        ("zzz", r"has no 'zzz'; expected one of power-sgd, tensor-fusion"),
         ("_private", "plugged has no '_private'"),
         ("../tensor-fusion", "has no '../tensor-fusion'"),
         ("", "plugged has no ''"),
