@@ -119,6 +119,10 @@ OP_COLUMNS: Final = {
 EDGE_COLUMNS: Final = {
     "pred": np.int32, "lag_ns": np.int64, "relation": np.uint8, "edge_kind": np.uint8, "evidence": np.uint8,
 }  # fmt: skip
+NAME_ATTRS: Final = ("outer", "user_range", "parameter")
+"""Attributes that hold numbers of names, -1 none."""
+WHOLE_ATTRS: Final = (*NAME_ATTRS, "event", "measured_start_ns", "bucket")
+"""Attributes that hold whole numbers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,6 +165,9 @@ class Graph:
     notes: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def __post_init__(self) -> None:
+        for name, column in self.attrs.items():
+            if not isinstance(column, np.ndarray):
+                raise GraphError(f"attribute {name} is a {type(column).__name__}, expected a numpy array")
         for column in self.columns().values():
             column.setflags(write=False)
 
@@ -224,24 +231,26 @@ class Graph:
 
     def verify(self) -> None:
         """Raise GraphError naming the first broken invariant and its ops."""
-        count = len(self)
+        count, edge_count = _length("kind", self.kind), _length("pred", self.pred)
         for name, dtype in OP_COLUMNS.items():
             _expect_column(name, getattr(self, name), dtype, count)
         for name, dtype in EDGE_COLUMNS.items():
-            _expect_column(name, getattr(self, name), dtype, self.edge_count)
-        for name, column in self.attrs.items():
-            if len(column) != count:
-                raise GraphError(f"attribute {name} has {len(column)} values, expected {count}, one for each op")
+            _expect_column(name, getattr(self, name), dtype, edge_count)
+        _expect_column("pred_ptr", self.pred_ptr, np.int64, count + 1)
+        if self.sync is not None:
+            _expect_column("sync", self.sync, np.uint8, count)
         pointer = self.pred_ptr
-        whole = len(pointer) == count + 1 and pointer[0] == 0 and pointer[-1] == self.edge_count
-        if not whole or np.any(np.diff(pointer) < 0):
-            raise GraphError(f"pred_ptr doesn't cut {self.edge_count} edges into {count} runs")
+        if pointer[0] != 0 or pointer[-1] != edge_count or np.any(pointer[1:] < pointer[:-1]):
+            raise GraphError(f"pred_ptr doesn't cut {edge_count} edges into {count} runs")
         self._expect("durations are never negative", self.duration_ns < 0)
         self._expect("sizes are never negative", self.size_bytes < 0)
         self._expect("every kind is an OpKind", self.kind > max(OpKind))
         self._expect("every stream exists", (self.stream < 0) | (self.stream >= len(self.streams)))
         self._expect("every name exists", (self.name < 0) | (self.name >= len(self.names)))
         self._expect("every step exists", (self.step < NONE) | (self.step >= len(self.step_names)))
+        for stream in self.streams:
+            if not 0 <= stream.rank < 2**31:
+                raise GraphError(f"stream {stream.name!r} is of rank {stream.rank}, expected one from 0 to 2**31 - 1")
         ranks = np.fromiter((stream.rank for stream in self.streams), np.int32, len(self.streams))
         self._expect("an op is of its stream's rank", ranks[self.stream] != self.rank)
         target = self.edge_targets()
@@ -256,9 +265,33 @@ class Graph:
         self._expect_edges("every relation is a Relation", self.relation > max(Relation), target)
         self._expect_edges("every edge kind is an EdgeKind", self.edge_kind > max(EdgeKind), target)
         self._expect_edges("all evidence is an Evidence", self.evidence > max(Evidence), target)
+        self._verify_attrs()
+        self._verify_steps()
+
+    def _verify_attrs(self) -> None:
+        for name, column in self.attrs.items():
+            if column.shape != (len(self),):
+                held = f"{len(column)} values" if column.ndim == 1 else f"the shape {list(column.shape)}"
+                raise GraphError(f"attribute {name} has {held}, expected {len(self)}, one for each op")
+            if column.dtype.kind not in ("iu" if name in WHOLE_ATTRS else "biuf"):
+                wanted = "whole numbers" if name in WHOLE_ATTRS else "plain numbers"
+                raise GraphError(f"attribute {name} holds {column.dtype}, expected {wanted}")
+            if name in NAME_ATTRS:
+                self._expect(f"every {name} is a name or -1", (column < NONE) | (column >= len(self.names)))
+
+    def _verify_steps(self) -> None:
+        count = len(self)
         for step in self.steps:
+            told = f"step {step.name} of rank {step.rank}"
             if not (0 <= step.begin_op < count and 0 <= step.end_op < count):
-                raise GraphError(f"step {step.name} of rank {step.rank} begins or ends outside the {count} ops")
+                raise GraphError(f"{told} begins or ends outside the {count} ops")
+            if step.begin_op > step.end_op:
+                raise GraphError(f"{told} ends with op {step.end_op}, before op {step.begin_op} that begins it")
+            if step.measured_end_ns != NONE and step.measured_ns < 0:
+                raise GraphError(
+                    f"{told} was measured to end at {step.measured_end_ns} ns, before its start at "
+                    f"{step.measured_start_ns} ns"
+                )
 
     def describe_cycle(self, cycle: Sequence[int] | NDArray[np.int32]) -> str:
         """The ops of a wait cycle as one line."""
@@ -389,7 +422,7 @@ def assemble(
         names=tuple(names),
         streams=tuple(streams),
         step_names=tuple(step_names),
-        steps=tuple(replace(s, begin_op=int(number[s.begin_op]), end_op=int(number[s.end_op])) for s in steps),
+        steps=tuple(_renumbered(step, number) for step in steps),
         sync=None if sync is None else sync[order],
         attrs={key: column[order] for key, column in (attrs or {}).items()},
         origin_ns=origin_ns,
@@ -400,6 +433,20 @@ def assemble(
     return graph, number
 
 
+def _renumbered(step: Step, number: NDArray[np.int32]) -> Step:
+    """`step` by new numbers; of ops that began at one instant the one that the edges put first begins it."""
+    begin, end = sorted((int(number[step.begin_op]), int(number[step.end_op])))
+    return replace(step, begin_op=begin, end_op=end)
+
+
+def _length(name: str, column: Any) -> int:
+    if not isinstance(column, np.ndarray) or column.ndim != 1:
+        raise GraphError(
+            f"column {name} is {type(column).__name__}{list(np.shape(column))}, expected one row of numbers"
+        )
+    return len(column)
+
+
 def _expect_column(name: str, column: NDArray[Any], dtype: Any, length: int) -> None:
-    if column.dtype != dtype or column.shape != (length,):
+    if _length(name, column) != length or column.dtype != dtype:
         raise GraphError(f"column {name} is {column.dtype}{list(column.shape)}, expected {np.dtype(dtype)}[{length}]")

@@ -17,6 +17,8 @@ from makespan.trace import NONE
 
 _BACKENDS: Final = ("gloo:", "nccl:", "mpi:", "ucc:", "xccl:")
 _CLOCK_MARK: Final = "makespan::clock"
+_MARK_ERROR_NS: Final = 50_000
+"""The profiler's clock is known by marks that take some microseconds to make; no launch is later than told by more."""
 
 CollectiveSpan = tuple[str, int, int]
 """Name, start and end on the clock of time.perf_counter_ns."""
@@ -61,13 +63,14 @@ class CollectiveSpans:
     ) -> CapturedStep:
         """`step` with those of `spans` that began in it.
 
-        All-reduces that began after the first gradient are those of the buckets, in turn; broadcasts before it
-        are those of the model's buffers, one for each dtype.
+        All-reduces that began after the first gradient are those of the buckets, in turn, each launched once its
+        gradients are ready; broadcasts before it are those of the model's buffers, one for each dtype.
         """
         sizes = [sum(_gradient_bytes(model)[place] for place in bucket) for bucket in buckets]
         reductions = cycle(range(len(buckets))) if buckets else cycle([NONE])
         broadcasts = cycle(buffer_bytes(model) or [NONE])
-        first_ns = step.gradients[0].at_ns if step.gradients else step.end_ns
+        ready_ns = {gradient.parameter: gradient.at_ns for gradient in step.gradients}
+        first_ns = step.gradients[0].at_ns - _MARK_ERROR_NS if step.gradients else step.end_ns
         found: list[CapturedCollective] = []
         for name, start_ns, end_ns in spans:
             if not step.start_ns <= start_ns < step.end_ns:
@@ -75,7 +78,10 @@ class CollectiveSpans:
             bucket, size = NONE, NONE
             if start_ns >= first_ns and "all_reduce" in name:
                 bucket = next(reductions)
-                size = sizes[bucket] if bucket >= 0 else NONE
+                if bucket >= 0:
+                    size = sizes[bucket]
+                    last_ns = max((ready_ns.get(place, 0) for place in buckets[bucket]), default=0)
+                    start_ns = max(start_ns, min(last_ns, start_ns + _MARK_ERROR_NS, end_ns))
             elif "broadcast" in name:
                 size = next(broadcasts)
             found.append(CapturedCollective(name, start_ns, end_ns, size, bucket))

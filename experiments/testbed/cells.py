@@ -21,6 +21,8 @@ PROBE_SIZES: Final = {
 PROBE_SIZES_ELSE: Final = (1 << 12, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 25)
 CAPTURED_STEPS: Final = 16
 """Watched, and as many unwatched: this machine's speed comes and goes."""
+STEADY: Final = 0.03
+"""A machine whose sentinel moves by less is as fast as it was."""
 SMALL: Final = "one bucket"
 """What is captured: with a single bucket nothing is reduced during backward."""
 

@@ -18,7 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from cells import BUCKETS, CAPTURED_STEPS, PROBE_SIZES, PROBE_SIZES_ELSE, SMALL, STEPS, cut_of, distinct
+from cells import BUCKETS, CAPTURED_STEPS, PROBE_SIZES, PROBE_SIZES_ELSE, SMALL, STEADY, STEPS, cut_of, distinct
 from launch import launch
 from models import MODELS
 from network import UNTHROTTLED, network
@@ -175,15 +175,19 @@ def report(rows: list[dict[str, Any]], *, as_json: bool) -> None:
     for row in rows:
         print(
             f"{row['model']:6} {row['rate']:8} {row['buckets']:16} {row['bucket_count']:3} {row['formed']:6} "
-            f"{row['predicted_ms']:10.1f} {row['measured_ms']:9.1f} {row['error_pct']:+6.1f}% {row['spread_pct']:6.1f}% {row['moved_pct']:+5.1f}%"
+            f"{row['predicted_ms']:10.1f} {row['measured_ms']:9.1f} {row['error_pct']:+6.1f}% "
+            f"{row['spread_pct']:6.1f}% {row['moved_pct']:+5.1f}%"
         )
     for name, value in summary.items():
         print(f"{name}: {value}")
 
 
 def summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Errors, pairs in the right order, and what the found plans gained over DDP's default."""
-    errors = sorted(abs(row["error_pct"]) for row in rows)
+    """Errors, pairs in the right order, and what the found plans gained over DDP's default.
+
+    A cell that was measured while the machine was faster or slower than at the capture, as its sentinel tells, is
+    shown and counted; the errors of all others are given apart.
+    """
     right = pairs = 0
     gains: dict[str, str] = {}
     regrets: list[float] = []
@@ -205,17 +209,27 @@ def summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
             regrets.append(100 * (found["measured_ms"] / best - 1))
             if "1 MiB" in by_name:
                 small.append(100 * (found["measured_ms"] / by_name["1 MiB"]["measured_ms"] - 1))
+    steady = [row for row in rows if abs(row["moved_pct"]) <= 100 * STEADY]
     return {
-        "error, median / 90th / worst (%)": [
-            round(median(errors), 2),
-            round(errors[int(0.9 * len(errors))], 2),
-            round(errors[-1], 2),
-        ],
+        "error, median / 90th / worst (%)": _spread(rows),
+        f"the same of {len(steady)} of {len(rows)} cells whose sentinel stayed within {STEADY:.0%}": _spread(steady),
+        **{
+            f"the same at {rate}": _spread([row for row in steady if row["rate"] == rate])
+            for rate in dict.fromkeys(row["rate"] for row in steady)
+        },
         "pairs in the right order": f"{right} of {pairs}",
         "found plan over DDP's default": gains,
         "regret of the found plan, worst (%)": round(max(regrets, default=0.0), 2),
         "found plan against 1 MiB buckets (%)": [round(value, 2) for value in small],
     }
+
+
+def _spread(rows: list[dict[str, Any]]) -> list[float]:
+    """Median, 90th percentile and worst of the absolute errors, in per cent."""
+    errors = sorted(abs(row["error_pct"]) for row in rows)
+    if not errors:
+        return []
+    return [round(value, 2) for value in (median(errors), errors[int(0.9 * len(errors))], errors[-1])]
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ def test_assemble_numbers_every_op_and_edge_or_prints_the_cycle(given_parts: Any
     assert sorted(number) == list(range(count))
     assert list(graph.duration_ns[number]) == durations
     assert list(graph.attrs["given"][number]) == list(range(count))
-    assert (graph.steps[0].begin_op, graph.steps[0].end_op) == (number[0], number[count - 1])
+    assert [graph.steps[0].begin_op, graph.steps[0].end_op] == sorted((number[0], number[count - 1]))
     made = graph.edges()
     assert sorted(zip(made.source.tolist(), made.target.tolist(), made.lag_ns.tolist(), strict=True)) == sorted(
         (int(number[one]), int(number[other]), lag) for lag, (one, other) in enumerate(pairs)
@@ -157,7 +157,19 @@ def with_value(column: str, place: int, value: int) -> Any:
         (lambda graph: replace(graph, stream=graph.stream[:-1]), "column stream is int32[39], expected int32[40]"),
         (lambda graph: replace(graph, lag_ns=graph.lag_ns[:-1]), "column lag_ns is int64["),
         (lambda graph: graph.with_attrs(flops=np.zeros(3)), "attribute flops has 3 values, expected 40"),
+        (lambda graph: graph.with_attrs(flops=np.zeros((40, 2))), "attribute flops has the shape [40, 2], expected 40"),
+        (lambda graph: graph.with_attrs(flops=np.array([None] * 40)), "attribute flops holds object, expected plain"),
+        (lambda graph: graph.with_attrs(bucket=np.zeros(40)), "attribute bucket holds float64, expected whole numbers"),
+        (lambda graph: graph.with_attrs(parameter=np.full(40, 99)), "every parameter is a name or -1; 40 op(s)"),
+        (lambda graph: replace(graph, lag_ns=graph.lag_ns[:, None]), "column lag_ns is ndarray["),
+        (lambda graph: replace(graph, sync=np.zeros(3, np.uint8)), "column sync is uint8[3], expected uint8[40]"),
         (lambda graph: replace(graph, steps=(Step("s", 1, 0, 40),)), "step s of rank 1 begins or ends outside"),
+        (lambda graph: replace(graph, steps=(Step("s", 1, 5, 4),)), "step s of rank 1 ends with op 4, before op 5"),
+        (lambda graph: replace(graph, steps=(Step("s", 1, 4, 5, 9, 8),)), "was measured to end at 8 ns, before its"),
+        (
+            lambda graph: replace(graph, streams=(*graph.streams, Stream(1 << 31, "x", StreamKind.HOST))),
+            "is of rank 2147483648",
+        ),
     ],
 )
 def test_verify_names_the_broken_invariant(change: Any, told: str) -> None:
