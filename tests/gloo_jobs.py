@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any
@@ -26,4 +27,8 @@ def _start(rank: int, function: Callable[..., None], ranks: int, port: int, args
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=ranks)
     function(rank, *args)
+    dist.barrier()
     dist.destroy_process_group()
+    sys.stdout.flush()
+    # Models in DDP hold the group until the interpreter is torn down, and gloo's threads abort a process that late.
+    os._exit(0)

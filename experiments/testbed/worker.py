@@ -44,6 +44,9 @@ def main() -> None:
             print(f"  {' '.join(str(value) for value in action.values() if not isinstance(value, dict))}", flush=True)
     _rate(UNTHROTTLED)
     dist.destroy_process_group()
+    sys.stdout.flush()
+    # Models in DDP hold the group until the interpreter is torn down, and gloo's threads abort a process that late.
+    os._exit(0)
 
 
 def _join_group(real_time: bool) -> None:
