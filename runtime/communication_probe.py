@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
 import torch
 import torch.distributed as dist
@@ -22,6 +22,8 @@ MOST_IN_A_ROW: Final = 512
 """All-reduces that are enqueued at once; two gloo threads work on them, so that small ones overlap."""
 COLD_BYTES: Final = 64 << 20
 """Copies are timed over buffers of this size together, so that none is found in a cache."""
+Hook = Callable[[Any, Any], torch.futures.Future[Any]]
+"""A communication hook of DistributedDataParallel: (state, bucket) to the future of its reduced buffer."""
 _WORK_SIDE: Final = 512
 _WORK_ROWS: Final = 64
 _PRODUCTS: Final = 40
@@ -38,6 +40,7 @@ def probe_communication(
     dtypes: Sequence[str] = ("float32",),
     repeats: int = REPEATS,
     beside: Callable[[], object] | None = None,
+    hook: Hook | None = None,
     progress: Progress = no_progress,
 ) -> CommunicationTable:
     """Measure the default process group; all ranks must call it, and rank 0 writes the table to `path`.
@@ -46,26 +49,75 @@ def probe_communication(
     while the calling threads compute, which also tells how much of their speed is left. What they compute is `beside`
     (best the job's own forward and backward pass, without its collectives), by default matrix products. Broadcasts up
     to 1 MiB. What the calling thread does itself: the call ("launch"), copies ("copy") and conversions ("cast").
-    Every rank returns the same table. Raises PredictionError outside of a process group.
+    Buffers are reduced as `hook` does it (with None as its state), by default by a plain all-reduce; sizes are those of
+    the buffers, whatever a hook sends. Every rank returns the same table. Raises PredictionError outside of a process
+    group.
     """
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() < 2:
         raise PredictionError("probe_communication: no process group of at least 2 ranks; start the job with torchrun")
     computing = _Computing(beside or _products())
+    reduce = _plainly if hook is None else _by_hook(hook)
     measured: list[Measured] = []
     whole = len(dtypes) * len(sizes) + 1
     for number, (dtype, size) in enumerate((dtype, size) for dtype in dtypes for size in sizes):
         progress(number, whole, f"all-reduce of {size:,} bytes")
-        measured.append(_all_reduce(size, dtype, repeats, computing))
+        measured.append(_all_reduce(size, dtype, repeats, computing, reduce))
     progress(whole - 1, whole, "broadcasts and copies")
     measured += [_broadcast(size, repeats) for size in sizes if size <= 1 << 20]
     measured += [_host_work("copy", dtype, size, repeats) for dtype in dtypes for size in sizes]
     measured += [_host_work("cast", "float16", size, repeats) for size in sizes if "float16" in dtypes]
-    measured += [_launch(repeats)]
-    facts = {**machine_facts(), "world_size": dist.get_world_size()}
+    measured += [_launch(64, repeats * 4, reduce)]
+    if hook is not None:
+        measured += [_launch(size, repeats, reduce) for size in sizes]
+    facts = {**machine_facts(), "world_size": dist.get_world_size(), "hook": getattr(hook, "__name__", None)}
     table = CommunicationTable(network=network, measured=measured, facts=facts)
     if path is not None and dist.get_rank() == 0:
         save_table(table, path)
     return table
+
+
+_Reduce = Callable[[torch.Tensor], torch.futures.Future[Any]]
+
+
+def _plainly(buffer: torch.Tensor) -> torch.futures.Future[Any]:
+    work = dist.all_reduce(buffer, async_op=True)
+    assert work is not None
+    return work.get_future()
+
+
+def _by_hook(hook: Hook) -> _Reduce:
+    return lambda buffer: hook(None, _Bucket(buffer))
+
+
+class _Bucket:
+    """What a hook asks of a gradient bucket; torch's own can't be made in Python."""
+
+    def __init__(self, buffer: torch.Tensor) -> None:
+        self._buffer = buffer
+
+    def buffer(self) -> torch.Tensor:
+        """The gradients in a row."""
+        return self._buffer
+
+    def set_buffer(self, buffer: torch.Tensor) -> None:
+        """Put another in its place."""
+        self._buffer = buffer
+
+    def gradients(self) -> list[torch.Tensor]:
+        """One gradient: all of it."""
+        return [self._buffer]
+
+    def parameters(self) -> list[torch.Tensor]:
+        """The parameter of that gradient."""
+        return [self._buffer]
+
+    def index(self) -> int:
+        """Its place among the buckets."""
+        return 0
+
+    def is_last(self) -> bool:
+        """Whether another follows."""
+        return True
 
 
 class _Computing:
@@ -104,14 +156,14 @@ def _products() -> Callable[[], object]:
     return unit
 
 
-def _all_reduce(size: int, dtype: str, repeats: int, computing: _Computing) -> Measured:
+def _all_reduce(size: int, dtype: str, repeats: int, computing: _Computing, reduce: _Reduce) -> Measured:
     buffer = torch.zeros(max(size // getattr(torch, dtype).itemsize, 1), dtype=getattr(torch, dtype))
     alone: list[int] = []
-    dist.all_reduce(buffer)
+    reduce(buffer).wait()
     for _ in range(repeats):
         dist.barrier()
         began = time.perf_counter_ns()
-        dist.all_reduce(buffer)
+        reduce(buffer).wait()
         alone.append(time.perf_counter_ns() - began)
     alone = _over_ranks(alone, dist.ReduceOp.MIN)
     # As many in a row as last for some units, on ranks that agree.
@@ -121,7 +173,7 @@ def _all_reduce(size: int, dtype: str, repeats: int, computing: _Computing) -> M
     share: list[float] = []
     for _ in range(repeats):
         computing.time_unit()
-        took, left = _hindered(buffer, count, computing)
+        took, left = _hindered(buffer, count, computing, reduce)
         contended.append(took)
         share.append(left)
     return Measured(
@@ -130,7 +182,7 @@ def _all_reduce(size: int, dtype: str, repeats: int, computing: _Computing) -> M
     )  # fmt: skip
 
 
-def _hindered(buffer: torch.Tensor, count: int, computing: _Computing) -> tuple[int, float]:
+def _hindered(buffer: torch.Tensor, count: int, computing: _Computing, reduce: _Reduce) -> tuple[int, float]:
     """What one of `count` all-reduces in a row takes beside computing (ns), and the share of its speed that is left.
 
     The calls themselves are not counted among what is taken: they are measured as "launch".
@@ -138,10 +190,8 @@ def _hindered(buffer: torch.Tensor, count: int, computing: _Computing) -> tuple[
     ends: list[int] = []
     dist.barrier()
     began = time.perf_counter_ns()
-    works = [dist.all_reduce(buffer, async_op=True) for _ in range(count)]
-    for work in works:
-        assert work is not None
-        work.get_future().then(lambda _: ends.append(time.perf_counter_ns()))
+    for reduced in [reduce(buffer) for _ in range(count)]:
+        reduced.then(lambda _: ends.append(time.perf_counter_ns()))
     enqueued = time.perf_counter_ns()
     units = 0
     while len(ends) < count:
@@ -182,18 +232,18 @@ def _host_work(work: str, dtype: str, size: int, repeats: int) -> Measured:
     return Measured(work, 1, dtype, elements * source_type.itemsize, _over_ranks(took, dist.ReduceOp.MAX))
 
 
-def _launch(repeats: int) -> Measured:
-    """What the call alone takes that enqueues an all-reduce."""
-    buffer = torch.ones(16)
+def _launch(size: int, repeats: int, reduce: _Reduce) -> Measured:
+    """What the call alone takes that enqueues a reduction, of a buffer that is in no cache."""
+    buffer, others = torch.ones(size // 4), torch.ones(COLD_BYTES // 4)
     took: list[int] = []
-    for _ in range(repeats * 4):
+    for _ in range(repeats):
+        others.add_(1)
         dist.barrier()
         began = time.perf_counter_ns()
-        work = dist.all_reduce(buffer, async_op=True)
+        reduced = reduce(buffer)
         took.append(time.perf_counter_ns() - began)
-        assert work is not None
-        work.wait()
-    return Measured("launch", 1, "float32", 0, _over_ranks(took, dist.ReduceOp.MIN))
+        reduced.wait()
+    return Measured("launch", 1, "float32", size, _over_ranks(took, dist.ReduceOp.MIN))
 
 
 def _over_ranks(times_ns: list[int], operation: dist.ReduceOp.RedOpType) -> list[int]:

@@ -28,13 +28,17 @@ TAKES: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class BucketCosts:
-    """What each bucket of a plan costs: (b,) ns of transfer, stretch, share left, ns of launch and of copying out."""
+    """What each bucket of a plan costs: (b,) ns of transfer, stretch, share left, ns of launch and of copying out.
+
+    `call_ns` is a launch that has nothing to do.
+    """
 
     transfer_ns: NDArray[np.int64]
     stretch: NDArray[np.float64]
     share_left: NDArray[np.float64]
     launch_ns: NDArray[np.int64]
     copy_ns: NDArray[np.int64]
+    call_ns: int
 
 
 def bucket_costs(
@@ -49,6 +53,7 @@ def bucket_costs(
         share_left,
         model.host_ns("launch", size_bytes),
         model.host_ns("copy", size_bytes),
+        int(model.host_ns("launch", np.zeros(1, np.int64))[0]),
     )
 
 
@@ -157,12 +162,11 @@ def _take_out(graph: Graph, edit: GraphEdit, together: Sequence[Backward], costs
     """Remove the old reductions of one step, what led to them, the waits and the copying."""
     taken = np.zeros(len(graph), np.bool_)
     on_thread = np.zeros(len(graph.streams), np.bool_)
-    call_ns = int(costs.launch_ns.min())
     for backward in together:
         taken[backward.reductions] = taken[backward.others] = True
         taken[[op for op in (backward.wait, backward.copy_out) if op != NONE]] = True
         on_thread[graph.stream[backward.ready[0]]] = True
-        edit.set_duration(backward.launches, np.maximum(graph.duration_ns[backward.launches] - call_ns, 0))
+        edit.set_duration(backward.launches, np.maximum(graph.duration_ns[backward.launches] - costs.call_ns, 0))
     target = graph.edge_targets()
     along_thread = on_thread[graph.stream[graph.pred]] & (graph.stream[graph.pred] == graph.stream[target])
     edit.remove_edges((taken[graph.pred] | taken[target]) & ~along_thread)
