@@ -66,7 +66,7 @@ def probe_communication(
     measured += [_broadcast(size, repeats) for size in sizes if size <= 1 << 20]
     measured += [_host_work("copy", dtype, size, repeats) for dtype in dtypes for size in sizes]
     measured += [_host_work("cast", "float16", size, repeats) for size in sizes if "float16" in dtypes]
-    measured += [_launch(64, repeats * 4, reduce)]
+    measured += [_launch(0, repeats * 4, reduce)]
     if hook is not None:
         measured += [_launch(size, repeats, reduce) for size in sizes]
     facts = {**machine_facts(), "world_size": dist.get_world_size(), "hook": getattr(hook, "__name__", None)}
@@ -234,7 +234,7 @@ def _host_work(work: str, dtype: str, size: int, repeats: int) -> Measured:
 
 def _launch(size: int, repeats: int, reduce: _Reduce) -> Measured:
     """What the call alone takes that enqueues a reduction, of a buffer that is in no cache."""
-    buffer, others = torch.ones(size // 4), torch.ones(COLD_BYTES // 4)
+    buffer, others = torch.ones(max(size // 4, 1)), torch.ones(COLD_BYTES // 4)
     took: list[int] = []
     for _ in range(repeats):
         others.add_(1)

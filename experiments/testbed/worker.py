@@ -16,11 +16,14 @@ import torch.distributed as dist
 from models import MODELS
 from network import UNTHROTTLED, set_rate
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
 import makespan as ms
 from makespan.runtime.job_facts import bucket_layout
 
+HOOKS = {"plain": None, "fp16": fp16_compress_hook}
+"""How a bucket is reduced, by name."""
 WARM_UP = 2
 ATTEMPTS = 4
 STEADY = 0.03
@@ -80,7 +83,7 @@ def probe(action: dict[str, Any]) -> None:
     _rate(action["rate"])
     ms.probe_communication(
         action["out"], network=f"veth, {action['rate']}", dtypes=action["dtypes"], repeats=action["repeats"],
-        sizes=action["sizes"], beside=compute,
+        sizes=action["sizes"], beside=compute, hook=HOOKS[action["hook"]],
     )  # fmt: skip
 
 
@@ -161,10 +164,17 @@ def _training(action: dict[str, Any], rate: str) -> tuple[DistributedDataParalle
     bare, loss = MODELS[action["model"]]()
     _rate(rate)
     model = _parallel(bare, action["buckets"])
+    hook = HOOKS[action.get("hook", "plain")]
+    if hook is not None:
+        model.register_comm_hook(None, hook)
+    late = action["slow"] if dist.get_rank() == dist.get_world_size() - 1 else 0
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 
     def step() -> None:
         optimizer.zero_grad()
+        with torch.no_grad():
+            for _ in range(late):
+                loss(bare)
         loss(model).backward()
         optimizer.step()
 
