@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from cells import STEADY
 from models import MODELS
 from network import UNTHROTTLED, set_rate
 from torch import nn
@@ -26,8 +27,6 @@ HOOKS = {"plain": None, "fp16": fp16_compress_hook}
 """How a bucket is reduced, by name."""
 WARM_UP = 2
 ATTEMPTS = 4
-STEADY = 0.03
-"""A machine whose sentinel moves by less is as fast as it was."""
 
 
 def main() -> None:
